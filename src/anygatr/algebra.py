@@ -38,7 +38,9 @@ class Algebra:
     def __post_init__(self) -> None:
         for label, count in (("p", self.p), ("q", self.q), ("r", self.r)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(f"{label}={count!r} must be a non-negative integer: how many vectors square to that sign")
+                raise ValueError(
+                    f"{label}={count!r} must be a non-negative integer: how many vectors square to that sign"
+                )
         if self.n > MAX_GENERATORS:
             gib = 4.0**self.n * 16 / 2**30
             raise ValueError(
@@ -47,8 +49,14 @@ class Algebra:
             )
         first = 0 if self.r == 1 else 1
         names = tuple(self.names) if self.names is not None else tuple(f"e{first + i}" for i in range(self.n))
-        if len(names) != self.n or len(set(names)) != self.n or any(len(m) < 2 or m[0] != "e" or " " in m for m in names):
-            raise ValueError(f"names={self.names!r} must be {self.n} different names such as 'e1' or 'e+', one per generator")
+        if (
+            len(names) != self.n
+            or len(set(names)) != self.n
+            or any(len(m) < 2 or m[0] != "e" or " " in m for m in names)
+        ):
+            raise ValueError(
+                f"names={self.names!r} must be {self.n} different names such as 'e1' or 'e+', one per generator"
+            )
         object.__setattr__(self, "names", names)
 
     def __repr__(self) -> str:
@@ -217,7 +225,9 @@ class Algebra:
         mixed = torch.minimum(weight_odd, weight_even) > torch.finfo(u.dtype).eps * (weight_odd + weight_even)
         if bool(mixed.any()):
             culprit = u[mixed][0] if u.dim() > 1 else u
-            raise ValueError(f"u={self.format(culprit)} mixes even and odd grades, so it is no versor; pass a product of vectors")
+            raise ValueError(
+                f"u={self.format(culprit)} mixes even and odd grades, so it is no versor; pass a product of vectors"
+            )
         twisted = torch.where((weight_odd > weight_even).unsqueeze(-1), self.involute(x), x)
         return self.geometric(self.geometric(u, twisted), self.inverse(u))
 
@@ -234,7 +244,9 @@ class Algebra:
         """The multivector as a person writes it: '1 + 2 e12 - e0123'."""
         values = self._checked(x, "x").detach().double().cpu()
         if values.dim() != 1:
-            raise ValueError(f"x has shape {tuple(values.shape)}; format one multivector of shape ({self.dim},) at a time")
+            raise ValueError(
+                f"x has shape {tuple(values.shape)}; format one multivector of shape ({self.dim},) at a time"
+            )
         cutoff = 10.0**-12 * float(values.abs().max())
         text = ""
         for blade, value in zip(self.blades, values.tolist(), strict=True):
@@ -277,7 +289,9 @@ class Algebra:
     def _checked(self, x: Tensor, label: str) -> Tensor:
         if not isinstance(x, Tensor) or x.dim() < 1 or x.shape[-1] != self.dim:
             shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"{label} has shape {shape}; {self} needs a tensor (..., {self.dim}), one component per blade")
+            raise ValueError(
+                f"{label} has shape {shape}; {self} needs a tensor (..., {self.dim}), one component per blade"
+            )
         if not x.is_floating_point():
             raise ValueError(f"{label} has dtype {x.dtype}; multivectors are floating point: use {label}.double()")
         return x

@@ -72,7 +72,9 @@ class Symmetry:
         self.frame = frame or Frame(algebra)
         for b in self.generators:
             if not bool((algebra.grade(b, 2) if algebra.n > 1 else 0 * b).equal(b)):
-                raise ValueError(f"generators contains {algebra.format(b)}, which is not a bivector; use grade-2 elements")
+                raise ValueError(
+                    f"generators contains {algebra.format(b)}, which is not a bivector; use grade-2 elements"
+                )
         for m in self.mirrors:
             algebra.sandwich(m, m)  # raises when m has no inverse or mixed parity
         count = len(self.generators) + len(self.mirrors)
@@ -169,7 +171,9 @@ def euclidean(algebra: Algebra, infinity: Tensor | str | None = None, mirrors: b
         names += [frame.name(end, i) for i in axes]
     reflecting = [i for i in axes if frame.metric[i, i]][: 1 if mirrors else 0]
     if mirrors and not reflecting:
-        raise ValueError(f"mirrors=True, but no vector orthogonal to infinity in {algebra} is invertible; use mirrors=False")
+        raise ValueError(
+            f"mirrors=True, but no vector orthogonal to infinity in {algebra} is invertible; use mirrors=False"
+        )
     return Symmetry(
         algebra,
         generators,
@@ -198,7 +202,9 @@ def symmetry_of(maps: Any, algebra: Algebra) -> Symmetry:
     defects = torch.stack([_derivative(algebra.commutator(b), tensor).flatten() for b in bivectors]) if pairs else None
     kernel = echelon(null_space((defects @ defects.T).numpy()).T) if defects is not None else np.zeros((0, 0))
     generators = [torch.from_numpy(row) @ torch.stack(bivectors) for row in kernel]
-    names = [_combined_name([(frame.name(*pair), c) for pair, c in zip(pairs, row, strict=True) if c]) for row in kernel]
+    names = [
+        _combined_name([(frame.name(*pair), c) for pair, c in zip(pairs, row, strict=True) if c]) for row in kernel
+    ]
 
     candidates = [(frame.multivector(i), f"mirror {frame.names[i]}") for i in range(algebra.n)]
     mirrors, signs = [], set()
@@ -217,7 +223,9 @@ def _stack(algebra: Algebra, elements: Tensor | Sequence[Tensor], label: str) ->
     rows = [torch.as_tensor(x) for x in elements]
     for x in rows:
         if x.shape != (algebra.dim,):
-            raise ValueError(f"{label} contains shape {tuple(x.shape)}; {algebra} needs multivectors of shape ({algebra.dim},)")
+            raise ValueError(
+                f"{label} contains shape {tuple(x.shape)}; {algebra} needs multivectors of shape ({algebra.dim},)"
+            )
         if not bool(torch.isfinite(x).all()):
             raise ValueError(f"{label} contains NaN or infinity; pass finite multivectors")
     return torch.stack(rows).detach().double().cpu() if rows else torch.zeros(0, algebra.dim, dtype=torch.float64)
@@ -239,7 +247,9 @@ def _null_vector(algebra: Algebra, infinity: Tensor | str | None) -> np.ndarray:
     if x.shape != (algebra.dim,):
         raise ValueError(f"infinity has shape {tuple(x.shape)}; pass a multivector of shape ({algebra.dim},)")
     if not bool(torch.isfinite(x).all()) or not bool(algebra.grade(x, min(1, algebra.n)).equal(x)):
-        raise ValueError(f"infinity={algebra.format(x)} is not a vector; pass a grade-1 element such as {algebra.names}")
+        raise ValueError(
+            f"infinity={algebra.format(x)} is not a vector; pass a grade-1 element such as {algebra.names}"
+        )
     square = float(algebra.inner(x, x))
     if abs(square) > TOLERANCE * float(x.square().sum()):
         raise ValueError(f"infinity={algebra.format(x)} squares to {square:g}; it must be null, e.g. e0, or e- - e+")
