@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ MAX_GENERATORS = 12
 
 
 class ProductTable(NamedTuple):
-    """A bilinear product z_k = sum_j sign[k, j] x_{index[k, j]} y_j: for each k and j at most one i contributes."""
+    """A bilinear product z_k = sum_j sign[k, j] x_{factor[k, j]} y_j: for each k and j at most one blade of x counts."""
 
-    index: Int[Tensor, "k k"]
+    factor: Int[Tensor, "k k"]
     sign: Float[Tensor, "k k"]
 
 
@@ -38,21 +38,21 @@ class Algebra:
     def __post_init__(self) -> None:
         for label, count in (("p", self.p), ("q", self.q), ("r", self.r)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(
-                    f"{label}={count!r} must be a non-negative integer: how many vectors square to that sign"
-                )
+                raise ValueError(f"{label}={count!r} must be a non-negative integer: how many vectors square to that sign")
         if self.n > MAX_GENERATORS:
-            gib = 4.0**self.n * 16 / 2**30
+            # three products, an index and a sign of 8 bytes each for every pair of blades
+            exponent = 2 * self.n - 26
+            gib = f"{3 * 2**exponent:,}" if exponent < 60 else f"3 * 2^{exponent}"
             raise ValueError(
                 f"Algebra({self.p}, {self.q}, {self.r}) has n={self.n} generators and 2^{self.n} blades; its product tables "
-                f"need {gib:,.0f} GiB. Use n <= {MAX_GENERATORS}"
+                f"need {gib} GiB. Use n <= {MAX_GENERATORS}"
             )
         first = 0 if self.r == 1 else 1
         names = tuple(self.names) if self.names is not None else tuple(f"e{first + i}" for i in range(self.n))
         if (
             len(names) != self.n
             or len(set(names)) != self.n
-            or any(len(m) < 2 or m[0] != "e" or " " in m for m in names)
+            or any(not isinstance(m, str) or len(m) < 2 or m[0] != "e" or " " in m for m in names)
         ):
             raise ValueError(
                 f"names={self.names!r} must be {self.n} different names such as 'e1' or 'e+', one per generator"
@@ -91,10 +91,15 @@ class Algebra:
         stops = np.cumsum(np.bincount(self.grades.numpy(), minlength=self.n + 1)).tolist()
         return tuple(slice(start, stop) for start, stop in zip([0, *stops[:-1]], stops, strict=True))
 
+    @property
+    def subsets(self) -> tuple[tuple[int, ...], ...]:
+        """The generators, by position, in each blade."""
+        return self._tables.subsets
+
     @cached_property
     def blades(self) -> tuple[str, ...]:
         """The name of each blade: '1', 'e1', ..., 'e123'."""
-        return tuple(self._blade_name(subset) for subset in self._tables.subsets)
+        return tuple(self._blade_name(subset) for subset in self.subsets)
 
     def index(self, blade: str) -> int:
         """Position of a blade on the last axis."""
@@ -112,8 +117,12 @@ class Algebra:
 
     def vector(self, components: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch k"]:
         """The grade-1 multivector with these components."""
+        if components.dim() < 1 or components.shape[-1] != self.n:
+            raise ValueError(
+                f"components has shape {tuple(components.shape)}; {self} needs (..., {self.n}), one per generator"
+            )
         out = components.new_zeros(*components.shape[:-1], self.dim)
-        out[..., self.slices[1]] = components
+        out[..., 1 : 1 + self.n] = components
         return out
 
     @property
@@ -204,8 +213,10 @@ class Algebra:
         eps = torch.finfo(x.dtype).eps
         reverse, square = self.reverse(x), self.inner(x, x).unsqueeze(-1)
         scale = x.square().sum(-1, keepdim=True)
+        # null blades do not enter <x, x>: a far translation 1 - e0 t/2 is as invertible as a near one
+        size = (x.square() * self.metric.abs().to(x)).sum(-1, keepdim=True)
         rest = self.geometric(x, reverse)[..., 1:].abs().amax(-1, keepdim=True) if self.dim > 1 else 0 * scale
-        if bool(((rest <= 8 * self.dim * eps * scale) & (square.abs() > eps * scale)).all()):
+        if bool(((rest <= 8 * self.dim * eps * scale) & (square.abs() > eps * size)).all()):
             return reverse / square
         one = self.blade_like(x, "1").expand_as(x)
         out, info = torch.linalg.solve_ex(self.left(x), one)
@@ -219,7 +230,7 @@ class Algebra:
 
     def sandwich(self, u: Float[Tensor, "*#batch k"], x: Float[Tensor, "*#batch k"]) -> Float[Tensor, "*batch k"]:
         """The action of a versor: u x u^-1 for even u, u involute(x) u^-1 for odd u."""
-        u = self._checked(u, "u")
+        u = self._finite(u, "u")
         odd = (self.grades % 2).to(u)
         weight_odd, weight_even = (u * odd).square().sum(-1), (u * (1 - odd)).square().sum(-1)
         mixed = torch.minimum(weight_odd, weight_even) > torch.finfo(u.dtype).eps * (weight_odd + weight_even)
@@ -244,9 +255,7 @@ class Algebra:
         """The multivector as a person writes it: '1 + 2 e12 - e0123'."""
         values = self._checked(x, "x").detach().double().cpu()
         if values.dim() != 1:
-            raise ValueError(
-                f"x has shape {tuple(values.shape)}; format one multivector of shape ({self.dim},) at a time"
-            )
+            raise ValueError(f"x has shape {tuple(values.shape)}; format one multivector of shape ({self.dim},) at a time")
         cutoff = 10.0**-12 * float(values.abs().max())
         text = ""
         for blade, value in zip(self.blades, values.tolist(), strict=True):
@@ -264,7 +273,7 @@ class Algebra:
         return _tables(self.p, self.q, self.r)
 
     def _left(self, table: ProductTable, x: Tensor) -> Tensor:
-        return x[..., table.index.to(x.device)] * table.sign.to(x)
+        return x[..., table.factor.to(x.device)] * table.sign.to(x)
 
     def _blade_name(self, subset: tuple[int, ...]) -> str:
         suffixes = [self.names[i][1:] for i in subset]  # type: ignore[index]
@@ -278,6 +287,7 @@ class Algebra:
         if blade in ("1", ""):
             return 0, 1
         suffixes = [name[1:] for name in self.names]  # type: ignore[union-attr]
+        blade = str(blade)
         parts = (blade[1:].split("_") if self._separator else list(blade[1:])) if blade[:1] == "e" else []
         if not parts or len(set(parts)) != len(parts) or any(part not in suffixes for part in parts):
             near = get_close_matches(blade, self.blades, n=4, cutoff=0.4) or list(self.blades[:5])
@@ -289,9 +299,7 @@ class Algebra:
     def _checked(self, x: Tensor, label: str) -> Tensor:
         if not isinstance(x, Tensor) or x.dim() < 1 or x.shape[-1] != self.dim:
             shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(
-                f"{label} has shape {shape}; {self} needs a tensor (..., {self.dim}), one component per blade"
-            )
+            raise ValueError(f"{label} has shape {shape}; {self} needs a tensor (..., {self.dim}), one component per blade")
         if not x.is_floating_point():
             raise ValueError(f"{label} has dtype {x.dtype}; multivectors are floating point: use {label}.double()")
         return x
@@ -311,7 +319,7 @@ class _Tables(NamedTuple):
     dual: tuple[Tensor, Tensor]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tables(p: int, q: int, r: int) -> _Tables:
     squares, n = np.array((0,) * r + (1,) * p + (-1,) * q, dtype=np.int64), p + q + r
     subsets = tuple(subset for k in range(n + 1) for subset in combinations(range(n), k))

@@ -73,7 +73,7 @@ def _named_constants(symmetry: Symmetry, constants: Sequence[tuple[int, Tensor]]
     """The invariants other than 1, vectors first, pseudoscalar last, under the names of the frame (e0, inf) or I."""
     alg, frame = symmetry.algebra, symmetry.frame
     known = {name: frame.multivector(i) for i, name in enumerate(frame.names)}
-    known = {name: x if not name[0] == "e" else alg[name] for name, x in known.items() if name[0] != "("}
+    known = {name: alg[name] if name[0] == "e" else x for name, x in known.items() if name[0] != "("}
     known["I"] = alg.pseudoscalar
     out = []
     for grade, x in constants:
@@ -115,9 +115,7 @@ def _paper_order(formula: Formula, constants: list[tuple[str, int, Tensor]]) -> 
     return number, constants[number][1] == 1 and o > i
 
 
-def _multiplied(
-    alg: Algebra, constant: tuple[str, int, Tensor], formulas: list[Formula], left: bool
-) -> Iterator[Formula]:
+def _multiplied(alg: Algebra, constant: tuple[str, int, Tensor], formulas: list[Formula], left: bool) -> Iterator[Formula]:
     name, _, value = constant
     product = alg.left(value) if left else alg.right(value)
     for inner, matrix, (i, _) in formulas:

@@ -61,9 +61,14 @@ class InvariantTensors:
         vectors = slice(1, 1 + alg.n)
 
         def in_frame(matrix: Tensor) -> Array:
-            return to_frame @ matrix.numpy()[vectors, vectors] @ frame.vectors.T
+            out = to_frame @ matrix.numpy()[vectors, vectors] @ frame.vectors.T
+            # exact zeros: a rounding error left alone in an equation would count as a constraint
+            return np.where(np.abs(out) <= 1e-12 * np.abs(out).max(initial=0.0), 0.0, out)
 
-        generators = [in_frame(alg.commutator(b)) for b in self.symmetry.generators]
+        # unit size: rank decisions compare the generators with each other
+        generators = [
+            x / np.abs(x).max() for x in (in_frame(alg.commutator(b)) for b in self.symmetry.generators) if x.any()
+        ]
         mirrors = [in_frame(alg.action(m)) for m in self.symmetry.mirrors]
         self.core = _core(frame.metric, generators)
         self.rest = tuple(i for i in range(alg.n) if i not in self.core)
@@ -108,9 +113,7 @@ class InvariantTensors:
             for channels, kind, first in groups:
                 tensors = self._isotropic_tensors(_vectors(channels), kind)
                 window = tuple(r[c] for r, c in zip(ranges, channels, strict=True))
-                out[(slice(start, stop), *window)] += np.tensordot(
-                    solutions[first : first + len(tensors)].T, tensors, 1
-                )
+                out[(slice(start, stop), *window)] += np.tensordot(solutions[first : first + len(tensors)].T, tensors, 1)
             start = stop
         return out
 
@@ -138,9 +141,7 @@ class InvariantTensors:
                     for target, matrix in self._slot_blocks(x, k)[channels[s]]:
                         moved = (*channels[:s], target, *channels[s + 1 :])
                         equations.setdefault((x, moved), {}).setdefault(number, []).append((s, matrix))
-        return [
-            self._solve_component(groups, kind, *part) for part in _components(len(groups), list(equations.values()))
-        ]
+        return [self._solve_component(groups, kind, *part) for part in _components(len(groups), list(equations.values()))]
 
     def _solve_component(
         self,
@@ -150,20 +151,15 @@ class InvariantTensors:
         equations: list[dict[int, list[tuple[int, Array]]]],
     ) -> Component:
         stops = np.cumsum([self._size(groups[m], kind) for m in members])
-        unknowns = {
-            m: np.arange(stop - self._size(groups[m], kind), stop) for m, stop in zip(members, stops, strict=True)
-        }
+        unknowns = {m: np.arange(stop - self._size(groups[m], kind), stop) for m, stop in zip(members, stops, strict=True)}
         gram = np.zeros((stops[-1], stops[-1]))
         for equation in equations:
             rows = np.concatenate(
-                [
-                    sum(self._contract(_vectors(groups[g]), kind, s, m) for s, m in terms)
-                    for g, terms in equation.items()
-                ]
+                [sum(self._contract(_vectors(groups[g]), kind, s, m) for s, m in terms) for g, terms in equation.items()]
             )
             columns = np.concatenate([unknowns[g] for g in equation])
             gram[columns[:, None], columns] += rows @ rows.T
-        solutions = null_space(gram)
+        solutions = null_space(gram, scale=1.0)
         if solutions.shape[1]:
             self.residual = max(self.residual, float(np.abs(gram @ solutions).max()))
         return Component([Group(groups[m], kind, int(unknowns[m][0])) for m in members], solutions)
@@ -201,9 +197,7 @@ class InvariantTensors:
             self._isotropic[key] = _isotropic(key[0], kind, self.squares)
         return np.transpose(self._isotropic[key], (0, *(1 + np.argsort(order))))
 
-    def _impose_mirror(
-        self, grades: Grades, components: list[Component], mirror: Array, sign: float
-    ) -> list[Component]:
+    def _impose_mirror(self, grades: Grades, components: list[Component], mirror: Array, sign: float) -> list[Component]:
         """Keep the solutions with M t = sign * t, for a mirror that is not a reflection in an axis of the core."""
         tensors = self.expand(grades, components)
         moved = tensors
@@ -211,8 +205,8 @@ class InvariantTensors:
             moved = np.moveaxis(
                 np.tensordot(moved, minors(mirror, self.blades(k), self.blades(k)), ([s + 1], [1])), -1, s + 1
             )
-        defect = (moved - sign * tensors).reshape(len(tensors), -1)
-        kept = null_space(defect @ defect.T)
+        defect = (moved - sign * tensors).reshape(len(tensors), int(np.prod(tensors.shape[1:])))
+        kept = null_space(defect @ defect.T, scale=1.0)
         joined, parts, unknown, start = [], [np.zeros((0, kept.shape[1]))], 0, 0
         for groups, solutions in components:
             stop = start + solutions.shape[1]
@@ -354,7 +348,7 @@ def _isotropic(js: Grades, kind: int, squares: tuple[float, ...]) -> Array:
     return out
 
 
-def _balanced(blades: list[Array], target: int) -> NDArray[np.int64]:
+def _balanced(blades: list[NDArray[np.int64]], target: int) -> NDArray[np.int64]:
     """All components (unknown, slot) whose axes cancel to `target`, an exclusive or of the blades' bit sets."""
     positions = np.zeros((1, 0), dtype=np.int64)
     bits = np.zeros(1, dtype=np.int64)
@@ -365,7 +359,9 @@ def _balanced(blades: list[Array], target: int) -> NDArray[np.int64]:
     return positions[bits == target]
 
 
-def _rotation_gram(i: int, blades: list[Array], unknowns: NDArray[np.int64], squares: tuple[float, ...]) -> Array:
+def _rotation_gram(
+    i: int, blades: list[NDArray[np.int64]], unknowns: NDArray[np.int64], squares: tuple[float, ...]
+) -> Array:
     """A^T A for the rotation in the plane of axes i and i + 1: neighbours, so that no reordering sign arises."""
     both = 3 << i
     shape = [len(slot) for slot in blades]

@@ -8,16 +8,18 @@ Array = NDArray[np.float64]
 ZERO, NONZERO = 1e-10, 1e-5  # a Gram eigenvalue, relative to the largest, is below the one or above the other
 
 
-def null_space(gram: Array) -> Array:
+def null_space(gram: Array, scale: float = 0.0) -> Array:
     """Orthonormal columns spanning the kernel of a positive semi-definite matrix A^T A.
 
-    Raises ArithmeticError when an eigenvalue lies between `ZERO` and `NONZERO`: then the rank is not decided.
+    Eigenvalues are judged against the larger of the largest one and `scale`: where the equations have a known size, a
+    matrix of mere rounding errors has rank zero. Raises ArithmeticError when an eigenvalue lies between `ZERO` and
+    `NONZERO`: then the rank is not decided.
     """
     size = gram.shape[0]
     if size == 0 or not gram.any():
         return np.eye(size)
     values, vectors = np.linalg.eigh(gram)
-    relative = values / values[-1]
+    relative = values / max(values[-1], scale)
     undecided = relative[(relative > ZERO) & (relative < NONZERO)]
     if undecided.size:
         raise ArithmeticError(

@@ -44,6 +44,13 @@ class LinearBasis:
         """How many maps each pair of grades (in, out) has."""
         return {pair: self.grades.count(pair) for pair in product(range(self.symmetry.algebra.n + 1), repeat=2)}
 
+    @property
+    def paper(self) -> "LinearBasis":
+        """The maps the paper lists: grade projections and products with invariants, without joins."""
+        kept = [m for m, name in enumerate(self.names) if " v " not in name and not name.startswith("map_")]
+        names, grades = tuple(self.names[m] for m in kept), tuple(self.grades[m] for m in kept)
+        return LinearBasis(self.symmetry, self.tensor[kept], names, grades, self.residual)
+
     def __str__(self) -> str:
         n = self.symmetry.algebra.n
         width = max(map(len, self.names), default=0)
@@ -72,7 +79,7 @@ class MultilinearBasis:
 
     def block(self, grades: Block) -> Float[Tensor, "n dim_o *dim_i"]:
         """The maps with input grades grades[:-1] and output grade grades[-1], output axis first."""
-        alg = self.symmetry.algebra
+        alg, grades = self.symmetry.algebra, tuple(grades)
         if grades not in self.counts:
             raise ValueError(
                 f"grades={grades!r} must be {self.order} input grades and one output grade of {alg}, each 0 to {alg.n}"
@@ -132,7 +139,8 @@ class MultilinearBasis:
         """Coefficients in the frame's exterior power to components of the algebra, on grade k."""
         alg = self.symmetry.algebra
         subsets = list(combinations(range(alg.n), k))
-        return minors(self.symmetry.frame.vectors, self._engine.blades(k), subsets).T
+        # the engine's frame, not ours: an equal symmetry built in another frame may have created it
+        return minors(self._engine.symmetry.frame.vectors, self._engine.blades(k), subsets).T
 
     def _read_in(self, i: int) -> np.ndarray:
         """Coefficients of grade n - i to the dual of grade i: x -> the t with x ^ t = (t, x) pseudoscalar."""
@@ -146,14 +154,14 @@ def linear_maps(symmetry: Symmetry) -> LinearBasis:
     """A basis of all linear maps W with rho(g) W = W rho(g) for every g of the group."""
     alg = symmetry.algebra
     solved = multilinear_maps(symmetry, 1)
-    constants = [(alg.grades[row.abs().argmax()].item(), row) for row in invariants(symmetry)]
+    constants = [(int(alg.grades[row.abs().argmax()]), row) for row in invariants(symmetry)]
     maps = []
     for (i, o), tensor in solved.blocks():
         rows = echelon(tensor.numpy().reshape(len(tensor), -1))
         maps.append(((i, o), torch.from_numpy(rows).reshape(tensor.shape)))
     names, matrices, grades = named_maps(symmetry, maps, constants)
     tensor = torch.stack(matrices) if matrices else torch.zeros(0, alg.dim, alg.dim, dtype=torch.float64)
-    return LinearBasis(symmetry, tensor, tuple(names), tuple(grades), _residual(symmetry, tensor))
+    return LinearBasis(symmetry, tensor, tuple(names), tuple(grades), equivariance_defect(symmetry, tensor))
 
 
 def multilinear_maps(symmetry: Symmetry, order: int = 2, progress: Progress | None = None) -> MultilinearBasis:
@@ -192,7 +200,7 @@ def invariants(symmetry: Symmetry) -> Float[Tensor, "m k"]:
     return torch.cat(rows)
 
 
-def _residual(symmetry: Symmetry, maps: Tensor) -> float:
+def equivariance_defect(symmetry: Symmetry, maps: Float[Tensor, "m k k"]) -> float:
     """The largest entry of any commutator of a map with a generator or a mirror."""
     alg = symmetry.algebra
     matrices = [alg.commutator(b) for b in symmetry.generators] + [alg.action(m) for m in symmetry.mirrors]

@@ -72,9 +72,7 @@ class Symmetry:
         self.frame = frame or Frame(algebra)
         for b in self.generators:
             if not bool((algebra.grade(b, 2) if algebra.n > 1 else 0 * b).equal(b)):
-                raise ValueError(
-                    f"generators contains {algebra.format(b)}, which is not a bivector; use grade-2 elements"
-                )
+                raise ValueError(f"generators contains {algebra.format(b)}, which is not a bivector; use grade-2 elements")
         for m in self.mirrors:
             algebra.sandwich(m, m)  # raises when m has no inverse or mixed parity
         count = len(self.generators) + len(self.mirrors)
@@ -171,9 +169,7 @@ def euclidean(algebra: Algebra, infinity: Tensor | str | None = None, mirrors: b
         names += [frame.name(end, i) for i in axes]
     reflecting = [i for i in axes if frame.metric[i, i]][: 1 if mirrors else 0]
     if mirrors and not reflecting:
-        raise ValueError(
-            f"mirrors=True, but no vector orthogonal to infinity in {algebra} is invertible; use mirrors=False"
-        )
+        raise ValueError(f"mirrors=True, but no vector orthogonal to infinity in {algebra} is invertible; use mirrors=False")
     return Symmetry(
         algebra,
         generators,
@@ -187,7 +183,8 @@ def symmetry_of(maps: Any, algebra: Algebra) -> Symmetry:
     """The bivectors and mirrors that commute with every one of the given (multi)linear maps.
 
     `maps` is a basis from the solver or a tensor (m, k, k, ..., k), output first. Generators are named where they can be:
-    rotation, boost, translation, transversion, dilation.
+    rotation, boost, translation, transversion, dilation. One mirror of each sign is looked for, among the axes and the
+    directions in which the generators move vectors.
     """
     tensor = torch.as_tensor(getattr(maps, "tensor", maps), dtype=torch.float64)
     if tensor.dim() < 3 or any(size != algebra.dim for size in tensor.shape[1:]):
@@ -197,25 +194,23 @@ def symmetry_of(maps: Any, algebra: Algebra) -> Symmetry:
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError("maps contains NaN or infinity; pass finite matrices")
     frame = _conformal_frame(algebra)
-    pairs = list(combinations(range(algebra.n), 2))
+    # null vectors first, as in their names: then the coefficients of a combination are those of inf^e1, not of e1^inf
+    nulls_first = sorted(range(algebra.n), key=lambda i: bool(frame.metric[i, i]))
+    pairs = [tuple(sorted(p, key=nulls_first.index)) for p in combinations(range(algebra.n), 2)]
     bivectors = [frame.bivector(i, j) for i, j in pairs]
     defects = torch.stack([_derivative(algebra.commutator(b), tensor).flatten() for b in bivectors]) if pairs else None
     kernel = echelon(null_space((defects @ defects.T).numpy()).T) if defects is not None else np.zeros((0, 0))
     generators = [torch.from_numpy(row) @ torch.stack(bivectors) for row in kernel]
-    names = [
-        _combined_name([(frame.name(*pair), c) for pair, c in zip(pairs, row, strict=True) if c]) for row in kernel
-    ]
+    names = [_combined_name([(frame.name(*pair), c) for pair, c in zip(pairs, row, strict=True) if c]) for row in kernel]
 
-    candidates = [(frame.multivector(i), f"mirror {frame.names[i]}") for i in range(algebra.n)]
-    mirrors, signs = [], set()
-    for vector, name in candidates:
+    mirrors: list[tuple[Tensor, str]] = []
+    for vector, name in _mirror_candidates(frame, generators):
         square = float(algebra.inner(vector, vector))
-        if square == 0 or np.sign(square) in signs:
+        if any(square * float(algebra.inner(m, m)) > 0 for m, _ in mirrors):
             continue
-        action = algebra.action(vector)
-        if float((_moved(action, tensor) - tensor).abs().max()) <= TOLERANCE * max(1.0, float(tensor.abs().max())):
-            mirrors.append((vector, name))
-            signs.add(np.sign(square))
+        moved = _moved(algebra.action(vector), tensor)
+        if float((moved - tensor).norm()) <= TOLERANCE * max(1.0, float(tensor.norm())):
+            mirrors.append((vector, f"mirror {name}"))
     return Symmetry(algebra, generators, [m for m, _ in mirrors], [*names, *(n for _, n in mirrors)], frame)
 
 
@@ -228,16 +223,16 @@ def _stack(algebra: Algebra, elements: Tensor | Sequence[Tensor], label: str) ->
             )
         if not bool(torch.isfinite(x).all()):
             raise ValueError(f"{label} contains NaN or infinity; pass finite multivectors")
-    return torch.stack(rows).detach().double().cpu() if rows else torch.zeros(0, algebra.dim, dtype=torch.float64)
+    if not rows:
+        return torch.zeros(0, algebra.dim, dtype=torch.float64)
+    return torch.stack(rows).detach().double().cpu() + 0.0  # -0.0 becomes 0.0, so that equal values have equal bytes
 
 
 def _all_bivectors(algebra: Algebra, mirrors: list[int]) -> Symmetry:
     frame = Frame(algebra)
     pairs = list(combinations(range(algebra.n), 2))
     names = [frame.name(i, j) for i, j in pairs] + [f"mirror {frame.names[i]}" for i in mirrors]
-    return Symmetry(
-        algebra, [frame.bivector(i, j) for i, j in pairs], [frame.multivector(i) for i in mirrors], names, frame
-    )
+    return Symmetry(algebra, [frame.bivector(i, j) for i, j in pairs], [frame.multivector(i) for i in mirrors], names, frame)
 
 
 def _null_vector(algebra: Algebra, infinity: Tensor | str | None) -> np.ndarray:
@@ -247,9 +242,7 @@ def _null_vector(algebra: Algebra, infinity: Tensor | str | None) -> np.ndarray:
     if x.shape != (algebra.dim,):
         raise ValueError(f"infinity has shape {tuple(x.shape)}; pass a multivector of shape ({algebra.dim},)")
     if not bool(torch.isfinite(x).all()) or not bool(algebra.grade(x, min(1, algebra.n)).equal(x)):
-        raise ValueError(
-            f"infinity={algebra.format(x)} is not a vector; pass a grade-1 element such as {algebra.names}"
-        )
+        raise ValueError(f"infinity={algebra.format(x)} is not a vector; pass a grade-1 element such as {algebra.names}")
     square = float(algebra.inner(x, x))
     if abs(square) > TOLERANCE * float(x.square().sum()):
         raise ValueError(f"infinity={algebra.format(x)} squares to {square:g}; it must be null, e.g. e0, or e- - e+")
@@ -284,6 +277,21 @@ def _conformal_frame(algebra: Algebra) -> Frame:
     vectors[n - 2, n - 2 :] = 0.5, 0.5
     vectors[n - 1, n - 2 :] = -1.0, 1.0
     return Frame(algebra, vectors, [*(algebra.names or ())[: n - 2], "o", "inf"])
+
+
+def _mirror_candidates(frame: Frame, generators: list[Tensor]) -> list[tuple[Tensor, str]]:
+    """Unit vectors and their names: the frame's, the algebra's, and the images of vectors under the generators."""
+    algebra = frame.algebra
+    vectors = slice(1, 1 + algebra.n)
+    rows = [*frame.vectors, *np.eye(algebra.n)]
+    rows += [row for b in generators for row in algebra.commutator(b)[vectors, vectors].T.numpy()]
+    out: dict[str, Tensor] = {}
+    for row in rows:
+        square = float(np.array(algebra.squares) @ row**2)
+        if abs(square) > TOLERANCE * float(row @ row):
+            unit = row / np.sqrt(abs(square)) * np.sign(row[np.flatnonzero(row)[0]])
+            out.setdefault(_axis_name(algebra, unit), algebra.vector(torch.from_numpy(unit)))
+    return [(vector, name) for name, vector in out.items()]
 
 
 def _combined_name(terms: list[tuple[str, float]]) -> str:

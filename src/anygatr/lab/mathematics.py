@@ -1,0 +1,175 @@
+"""What the mathematician's commands print: algebras, equivariant maps and expressivity, as tables or JSON."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from anygatr.algebra import Algebra
+from anygatr.expressivity import Expressivity, expressivity
+from anygatr.lab.config import AlgebraConfig, ExpressivityConfig, MapsConfig
+from anygatr.presets import geometry
+from anygatr.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
+from anygatr.symmetry import Symmetry, pin, spin
+
+GROUP = re.compile(r"(S?)E([123])", re.IGNORECASE)
+MAX_TABLE = 32  # a product table with more blades than this is printed as its generators' rows only
+
+
+def show_algebra(config: AlgebraConfig) -> None:
+    """Blades, metric and product table of G(p, q, r)."""
+    alg = Algebra(config.p, config.q, config.r)
+    table = alg.table(config.product)
+    if config.json:
+        entries = [[alg.blades[i] for i in row] for row in table.factor.tolist()]
+        _print_json(
+            {
+                "signature": [alg.p, alg.q, alg.r],
+                "blades": alg.blades,
+                "grades": alg.grades.tolist(),
+                "metric": [int(m) for m in alg.metric.tolist()],
+                "product": {"name": config.product, "left_factor": entries, "sign": table.sign.int().tolist()},
+            }
+        )
+        return
+    console = Console()
+    squares = ", ".join(f"{name}² = {square}" for name, square in zip(alg.names or (), alg.squares, strict=True))
+    signs = alg.metric.int().tolist()
+    console.print(f"[bold]G({alg.p},{alg.q},{alg.r})[/]  {alg.dim} blades;  {squares}")
+    console.print(f"inner product: {signs.count(1)} positive, {signs.count(-1)} negative, {signs.count(0)} null directions")
+    for k, s in enumerate(alg.slices):
+        console.print(f"  grade {k}: {' '.join(alg.blades[s])}", highlight=False)
+    console.print(_product_table(alg, config.product))
+
+
+def show_maps(config: MapsConfig) -> None:
+    """Every equivariant map of a geometry under a group."""
+    symmetry, group = _symmetry(config.geometry, config.group)
+    if config.order == 1:
+        basis: LinearBasis | MultilinearBasis = linear_maps(symmetry)
+    else:
+        with _progress(f"solving order {config.order}", config.json) as advance:
+            basis = multilinear_maps(symmetry, config.order, advance)
+    if config.json:
+        counts = {" ".join(map(str, g)): n for g, n in basis.counts.items() if n}
+        record = {"geometry": config.geometry, "group": group, "order": config.order, "count": len(basis)}
+        record |= {"residual": basis.residual, "counts": counts}
+        if isinstance(basis, LinearBasis):
+            record |= {"formulas": list(basis.names), "maps": basis.tensor.tolist()}
+        _print_json(record)
+        return
+    console = Console()
+    kind = "linear maps" if config.order == 1 else f"maps of {config.order} multivectors"
+    console.print(f"[bold]{len(basis)}[/] {group}-equivariant {kind} of {config.geometry}, {symmetry.algebra}")
+    console.print(f"residual {basis.residual:.1e}", style="dim")
+    if isinstance(basis, LinearBasis):
+        console.print(_formula_table(basis))
+    console.print(_count_table(basis.counts, symmetry.algebra.n, config.order))
+
+
+def show_expressivity(config: ExpressivityConfig) -> None:
+    """Which maps can be built, and what is missing."""
+    symmetry, group = _symmetry(config.geometry, config.group)
+    if config.group is None and not all(symmetry.is_equivariant(name) for name in config.products):
+        symmetry, group = _symmetry(config.geometry, "SE3")
+    with _progress(f"building order {config.order}", config.json) as advance:
+        result = expressivity(symmetry, config.order, config.products, config.linear, advance)
+    if config.json:
+        missing = {" ".join(map(str, g)): n for g, n in result.missing.items()}
+        record = {"geometry": config.geometry, "group": group, "order": config.order, "products": config.products}
+        record |= {"linear": len(result.linear), "rank": result.rank, "total": result.total, "complete": result.complete}
+        _print_json(record | {"missing": missing, "primes": result.primes})
+        return
+    print_verdict(Console(), config.geometry, group, result)
+
+
+def print_verdict(console: Console, name: str, group: str, result: Expressivity) -> None:
+    """One line of verdict; below it the grade blocks with missing maps, input orders merged."""
+    colour, verdict = ("green", "complete") if result.complete else ("red", "incomplete")
+    console.print(
+        f"[bold {colour}]{verdict}[/]: {name} under {group}, order {result.order}, {' + '.join(result.products)}, "
+        f"{len(result.linear)} linear maps: builds [bold]{result.rank}[/] of {result.total} maps",
+        highlight=False,
+    )
+    merged: dict[tuple[tuple[int, ...], int], int] = {}
+    for grades, n in result.missing.items():
+        key = (tuple(sorted(grades[:-1])), grades[-1])
+        merged[key] = merged.get(key, 0) + n
+    rows = [f"({', '.join(map(str, inputs))}) -> {out}: {n}" for (inputs, out), n in sorted(merged.items())]
+    if rows:
+        shown = "; ".join(rows[:12]) + (f"; and {len(rows) - 12} more blocks" if len(rows) > 12 else "")
+        console.print(f"  missing maps by input grades, in any order: {shown}", style="dim", highlight=False)
+
+
+def _symmetry(name: str, group: str | None) -> tuple[Symmetry, str]:
+    """The group acting on a preset or signature, and its name."""
+    if re.fullmatch(r"\d+,\d+(,\d+)?", name):
+        alg = Algebra(*map(int, name.split(",")))
+        group = group or "pin"
+        if group.lower() not in ("pin", "spin"):
+            raise ValueError(f"group={group!r} needs to know where points live; for a signature use pin or spin")
+        return (pin(alg) if group.lower() == "pin" else spin(alg)), group
+    match = GROUP.fullmatch(group or "")
+    if match:
+        geo = geometry(name, dim=int(match[2]), mirrors=not match[1])
+        return geo.symmetry, f"{match[1].upper()}E({match[2]})"
+    if group is not None and group.lower() not in ("pin", "spin"):
+        raise ValueError(f"group={group!r} is unknown; use E1, E2, E3, SE1, SE2, SE3, pin or spin")
+    geo = geometry(name)
+    if group is None:
+        return geo.symmetry, f"E({geo.dim})" if geo.point else "Pin"
+    return (pin(geo.algebra), "Pin") if group.lower() == "pin" else (spin(geo.algebra), "Spin")
+
+
+def _product_table(alg: Algebra, product: str) -> Table:
+    """The products of blades, row times column; of generators only when the whole table would not fit a screen."""
+    small = alg.dim <= MAX_TABLE
+    columns = list(range(alg.dim)) if alg.dim <= 16 else list(range(1, alg.n + 1))
+    rows = range(alg.dim) if small else range(1, alg.n + 1)
+    table = Table(title=f"{product} product, row times column", title_justify="left", show_edge=False)
+    table.add_column("")
+    for j in columns:
+        table.add_column(alg.blades[j], justify="right", no_wrap=True)
+    for i in rows:
+        values = (alg.product(product, alg[alg.blades[i]], alg[alg.blades[j]]) for j in columns)
+        table.add_row(f"[bold]{alg.blades[i]}[/]", *(alg.format(value) for value in values))
+    return table
+
+
+def _formula_table(basis: LinearBasis) -> Table:
+    table = Table(show_edge=False)
+    for title, justify in (("#", "right"), ("map", "left"), ("from grade", "right"), ("to grade", "right")):
+        table.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for number, (name, (i, o)) in enumerate(zip(basis.names, basis.grades, strict=True), 1):
+        table.add_row(str(number), name.replace("[", r"\["), str(i), str(o))
+    return table
+
+
+def _count_table(counts: dict[tuple[int, ...], int], n: int, order: int) -> Table:
+    """Counts by sorted input grades (rows) and output grade (columns)."""
+    table = Table(title="maps by input grades (rows) and output grade (columns)", title_justify="left", show_edge=False)
+    table.add_column("in")
+    for o in range(n + 1):
+        table.add_column(str(o), justify="right")
+    for inputs in sorted({tuple(sorted(g[:-1])) for g in counts}):
+        row = [counts[(*inputs, o)] for o in range(n + 1)]
+        if any(row):
+            table.add_row(" ".join(map(str, inputs)), *(str(c) if c else "·" for c in row))
+    return table
+
+
+@contextmanager
+def _progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with an ETA on standard error."""
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_json(record: dict) -> None:
+    print(json.dumps(record, ensure_ascii=False))
