@@ -146,11 +146,6 @@ def test_maps_that_are_not_equivariant_are_noticed():
     every = linear_maps(symmetry)
     wrong = torch.zeros(1, 16, 16, dtype=torch.float64)
     wrong[0, PGA.index("e1"), PGA.index("e2")] = 1
-    with pytest.raises(ArithmeticError, match="not"):
-        expressivity(
-            symmetry,
-            2,
-            linear=LinearBasis(
-                symmetry, torch.cat([every.tensor, wrong]), (*every.names, "wrong"), (*every.grades, (1, 1)), 0.0
-            ),
-        )
+    more = LinearBasis(symmetry, torch.cat([every.tensor, wrong]), (*every.names, "wrong"), (*every.grades, (1, 1)), 0.0)
+    with pytest.raises(ValueError, match="not equivariant"):
+        expressivity(symmetry, 2, linear=more)

@@ -17,6 +17,8 @@ _HOME = {
     "invariants": "solver",
     "expressivity": "expressivity",
     "construct": "expressivity",
+    "Geometry": "geometry",
+    "geometry": "presets",
 }
 
 __version__ = "0.1.0"

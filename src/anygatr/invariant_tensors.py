@@ -188,7 +188,7 @@ class InvariantTensors:
         return self._blocks[x, k]
 
     def _isotropic_tensors(self, js: Grades, kind: int) -> Array:
-        """Invariant tensors (tensor, blades...) of so(W) in products of exterior powers of W; kind -1 takes both parities."""
+        """Invariants (tensor, blades...) of so(W) in products of exterior powers of W; kind -1 takes both parities."""
         if kind < 0:
             return np.concatenate([self._isotropic_tensors(js, 0), self._isotropic_tensors(js, 1)])
         order = sorted(range(len(js)), key=js.__getitem__)

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
         description="Equivariant transformers from any geometric algebra: solve for the maps, build, compare.",
         args=arguments,
     )
-    homes = {settings: home for settings, home in COMMANDS.values()}
+    homes = dict(COMMANDS.values())
     module, function = homes[type(chosen)].split(":")
     try:
         getattr(import_module(module), function)(chosen)

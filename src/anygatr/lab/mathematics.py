@@ -108,7 +108,8 @@ def print_verdict(console: Console, name: str, group: str, result: Expressivity)
 def _symmetry(name: str, group: str | None) -> tuple[Symmetry, str]:
     """The group acting on a preset or signature, and its name."""
     if re.fullmatch(r"\d+,\d+(,\d+)?", name):
-        alg = Algebra(*map(int, name.split(",")))
+        p, q, r = map(int, (name + ",0").split(",")[:3])
+        alg = Algebra(p, q, r)
         group = group or "pin"
         if group.lower() not in ("pin", "spin"):
             raise ValueError(f"group={group!r} needs to know where points live; for a signature use pin or spin")
