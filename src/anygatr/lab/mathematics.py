@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -17,7 +19,7 @@ from anygatr.solver import LinearBasis, MultilinearBasis, linear_maps, multiline
 from anygatr.symmetry import Symmetry, pin, spin
 
 GROUP = re.compile(r"(S?)E([123])", re.IGNORECASE)
-MAX_TABLE = 32  # a product table with more blades than this is printed as its generators' rows only
+MAX_ROWS = 32  # of a product table; beyond, only the rows of the generators are printed
 
 
 def show_algebra(config: AlgebraConfig) -> None:
@@ -43,7 +45,8 @@ def show_algebra(config: AlgebraConfig) -> None:
     console.print(f"inner product: {signs.count(1)} positive, {signs.count(-1)} negative, {signs.count(0)} null directions")
     for k, s in enumerate(alg.slices):
         console.print(f"  grade {k}: {' '.join(alg.blades[s])}", highlight=False)
-    console.print(_product_table(alg, config.product))
+    console.print(f"\n{config.product} product, row times column:")
+    console.print(_product_table(alg, config.product, console.width))
 
 
 def show_maps(config: MapsConfig) -> None:
@@ -68,7 +71,8 @@ def show_maps(config: MapsConfig) -> None:
     console.print(f"residual {basis.residual:.1e}", style="dim")
     if isinstance(basis, LinearBasis):
         console.print(_formula_table(basis))
-    console.print(_count_table(basis.counts, symmetry.algebra.n, config.order))
+    console.print("\nmaps by input grades (rows) and output grade (columns):")
+    console.print(_count_table(basis.counts, symmetry.algebra.n))
 
 
 def show_expressivity(config: ExpressivityConfig) -> None:
@@ -126,23 +130,25 @@ def _symmetry(name: str, group: str | None) -> tuple[Symmetry, str]:
     return (pin(geo.algebra), "Pin") if group.lower() == "pin" else (spin(geo.algebra), "Spin")
 
 
-def _product_table(alg: Algebra, product: str) -> Table:
-    """The products of blades, row times column; of generators only when the whole table would not fit a screen."""
-    small = alg.dim <= MAX_TABLE
-    columns = list(range(alg.dim)) if alg.dim <= 16 else list(range(1, alg.n + 1))
-    rows = range(alg.dim) if small else range(1, alg.n + 1)
-    table = Table(title=f"{product} product, row times column", title_justify="left", show_edge=False)
+def _product_table(alg: Algebra, product: str, width: int) -> Table:
+    """The products of blades, row times column: as many columns as fit a screen, and at least the generators'."""
+    generators = range(1, alg.n + 1)
+    rows = range(alg.dim) if alg.dim <= MAX_ROWS else generators
+    eye = torch.eye(alg.dim, dtype=torch.float64)
+    cells = {i: [alg.format(value) for value in alg.product(product, eye[i], eye)] for i in rows}
+    needed = sum(1 + max(map(len, column)) for column in zip(alg.blades, *cells.values(), strict=True)) + 1 + alg.n
+    columns = range(alg.dim) if needed < width else generators
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
     for j in columns:
         table.add_column(alg.blades[j], justify="right", no_wrap=True)
     for i in rows:
-        values = (alg.product(product, alg[alg.blades[i]], alg[alg.blades[j]]) for j in columns)
-        table.add_row(f"[bold]{alg.blades[i]}[/]", *(alg.format(value) for value in values))
+        table.add_row(f"[bold]{alg.blades[i]}[/]", *(cells[i][j] for j in columns))
     return table
 
 
 def _formula_table(basis: LinearBasis) -> Table:
-    table = Table(show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title, justify in (("#", "right"), ("map", "left"), ("from grade", "right"), ("to grade", "right")):
         table.add_column(title, justify=justify)  # type: ignore[arg-type]
     for number, (name, (i, o)) in enumerate(zip(basis.names, basis.grades, strict=True), 1):
@@ -150,10 +156,10 @@ def _formula_table(basis: LinearBasis) -> Table:
     return table
 
 
-def _count_table(counts: dict[tuple[int, ...], int], n: int, order: int) -> Table:
+def _count_table(counts: dict[tuple[int, ...], int], n: int) -> Table:
     """Counts by sorted input grades (rows) and output grade (columns)."""
-    table = Table(title="maps by input grades (rows) and output grade (columns)", title_justify="left", show_edge=False)
-    table.add_column("in")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("in \\ out")
     for o in range(n + 1):
         table.add_column(str(o), justify="right")
     for inputs in sorted({tuple(sorted(g[:-1])) for g in counts}):
