@@ -199,7 +199,9 @@ def symmetry_of(maps: Any, algebra: Algebra) -> Symmetry:
     pairs = [tuple(sorted(p, key=nulls_first.index)) for p in combinations(range(algebra.n), 2)]
     bivectors = [frame.bivector(i, j) for i, j in pairs]
     defects = torch.stack([_derivative(algebra.commutator(b), tensor).flatten() for b in bivectors]) if pairs else None
-    kernel = echelon(null_space((defects @ defects.T).numpy()).T) if defects is not None else np.zeros((0, 0))
+    kernel = np.zeros((0, 0))
+    if defects is not None:
+        kernel = echelon(null_space((defects @ defects.T).numpy(), scale=float(tensor.square().sum())).T)
     generators = [torch.from_numpy(row) @ torch.stack(bivectors) for row in kernel]
     names = [_combined_name([(frame.name(*pair), c) for pair, c in zip(pairs, row, strict=True) if c]) for row in kernel]
 

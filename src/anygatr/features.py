@@ -1,0 +1,133 @@
+"""Attention features: pairs of maps (query, key) whose dot product is an invariant of two multivectors."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anygatr.algebra import Algebra
+
+
+@runtime_checkable
+class Feature(Protocol):
+    """What attention asks of a feature: logit = sum_f query(q)_f key(k)_f, blade-major on both sides.
+
+    `learned` features have a positive weight per head and channel. `precise` ones stay in float32 under autocast because
+    their terms cancel.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many numbers each channel contributes."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether each head and channel weighs the feature by a learned positive number."""
+
+    @property
+    def precise(self) -> bool:
+        """Whether 16-bit numbers would destroy it."""
+
+    def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """The query's side."""
+
+    def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """The key's side."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """The invariant inner product <q, k> = sum_b signs_b q_b k_b over the given blades."""
+
+    blades: tuple[int, ...]
+    signs: tuple[float, ...]
+    learned: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if len(self.blades) != len(self.signs):
+            raise ValueError(f"signs={self.signs} must have one sign for each of the {len(self.blades)} blades")
+
+    @classmethod
+    def of(cls, algebra: Algebra, without: tuple[int, ...] = ()) -> "Inner":
+        """All blades that the metric sees, except those in `without`."""
+        metric = algebra.metric.tolist()
+        blades = tuple(b for b, sign in enumerate(metric) if sign and b not in without)
+        return cls(blades, tuple(metric[b] for b in blades))
+
+    @property
+    def size(self) -> int:
+        """One number per blade."""
+        return len(self.blades)
+
+    @property
+    def precise(self) -> bool:
+        """An indefinite form is a difference of large numbers."""
+        return min(self.signs, default=1.0) < 0
+
+    def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """q_b."""
+        return torch.cat([x[start : start + count] for start, count, _ in self._runs(signed=False)])
+
+    def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """signs_b k_b."""
+        runs = self._runs(signed=True)
+        return torch.cat(
+            [x[start : start + count] * sign if sign != 1 else x[start : start + count] for start, count, sign in runs]
+        )
+
+    def _runs(self, signed: bool) -> list[tuple[int, int, float]]:
+        """Maximal runs of consecutive blades, of one sign if `signed`: slices are cheaper than gathers."""
+        runs: list[tuple[int, int, float]] = []
+        for blade, sign in zip(self.blades, self.signs, strict=True):
+            start, count, last = runs[-1] if runs else (-2, 0, 0.0)
+            if blade == start + count and (sign == last or not signed):
+                runs[-1] = (start, count + 1, last)
+            else:
+                runs.append((blade, 1, sign))
+        return runs
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Minus the squared distance of two weighted points, -|k_0 q - q_0 k|^2.
+
+    A point has its homogeneous weight at the blade `weight` and its coordinates, each with its sign, at `coordinates`. Both
+    are first multiplied by w / (w^2 + eps), so a point of weight 1 keeps its place and one of weight 0 vanishes smoothly:
+    query (|q|^2, q_0^2, q_0 q), key (-k_0^2, -|k|^2, 2 k_0 k).
+    """
+
+    weight: int
+    coordinates: tuple[int, ...]
+    signs: tuple[float, ...]
+    eps: float = 1e-3
+    learned: ClassVar[bool] = True
+    precise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if len(self.coordinates) != len(self.signs):
+            raise ValueError(f"signs={self.signs} must have one sign for each of the {len(self.coordinates)} coordinates")
+
+    @property
+    def size(self) -> int:
+        """Two squares and one product per coordinate."""
+        return 2 + len(self.coordinates)
+
+    def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """(|q|^2, q_0^2, q_0 q)."""
+        weight, point = self._normalised(x)
+        return torch.cat([point.square().sum(0, keepdim=True), weight.square(), weight * point])
+
+    def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """(-k_0^2, -|k|^2, 2 k_0 k)."""
+        weight, point = self._normalised(x)
+        return torch.cat([-weight.square(), -point.square().sum(0, keepdim=True), 2 * weight * point])
+
+    def _normalised(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        weight = x[self.weight : self.weight + 1]
+        scale = weight / (weight.square() + self.eps)
+        point = torch.stack(
+            [x[b] if sign == 1 else x[b] * sign for b, sign in zip(self.coordinates, self.signs, strict=True)]
+        )
+        return weight * scale, point * scale

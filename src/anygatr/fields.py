@@ -1,0 +1,160 @@
+"""Named fields of data and the channels of a network: which field goes where, and how it comes back.
+
+Fields share a multivector channel as long as their grades differ, because every layer keeps grades apart; those that clash
+get channels of their own. Scalars go to the scalar channels and, where a multivector channel has its scalar part free, there
+as well: products see the one, attention and the scalar stream the other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from anygatr import kinds
+from anygatr.geometry import Geometry
+from anygatr.nn.width import Width
+
+
+@dataclass(frozen=True)
+class Field:
+    """A declared field: `count` objects of one kind, their columns side by side. Written "point" or "scalar*5"."""
+
+    name: str
+    kind: str
+    count: int = 1
+
+    @classmethod
+    def parse(cls, geo: Geometry, name: str, text: str) -> "Field":
+        """The field declared by a text such as "point" or "scalar*5", once the geometry is known to take it."""
+        kind, star, count = str(text).partition("*")
+        if star and not (count.strip().isdigit() and int(count) > 0):
+            raise ValueError(f"{name}={text!r}: after * write how many, e.g. 'scalar*5'")
+        try:
+            kinds.parts(geo, kind.strip())
+        except ValueError as error:
+            raise ValueError(f"{name}={text!r}: {error}") from None
+        return cls(name, kind.strip(), int(count) if star else 1)
+
+    def columns(self, geo: Geometry) -> int:
+        """How many numbers a token has in this field."""
+        return self.count * kinds.columns(geo, self.kind)
+
+    def objects(self, geo: Geometry, values: Tensor) -> list[Tensor]:
+        """The values of each object."""
+        return list(values.split(kinds.columns(geo, self.kind), -1))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one part of a field goes: `channel` is None for a scalar that found no room among the multivectors."""
+
+    field: str
+    kind: str
+    channel: int | None
+
+
+def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[Field, ...]:
+    """The fields of a declaration {"position": "point", ...}."""
+    if not isinstance(declaration, Mapping) or not declaration:
+        raise ValueError(f"{label}={declaration!r} must name at least one field, e.g. {{'position': 'point'}}")
+    for name in declaration:
+        if not isinstance(name, str) or not name.isidentifier() or name in ("mask", "offsets"):
+            raise ValueError(f"{label} has a field named {name!r}; use an identifier other than 'mask' and 'offsets'")
+    return tuple(Field.parse(geo, name, text) for name, text in declaration.items())
+
+
+class Inputs:
+    """Fields on their way in: x (..., channels, blades) and s (..., scalars)."""
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
+        self.geo = geo
+        self.fields = declare(geo, declaration, "inputs")
+        self.slots = _pack(geo, self.fields)
+        channels = 1 + max((slot.channel for slot in self.slots if slot.channel is not None), default=-1)
+        self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots))
+
+    def __getitem__(self, name: str) -> Field:
+        found = next((field for field in self.fields if field.name == name), None)
+        if found is None:
+            names = [field.name for field in self.fields]
+            near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"there is no input field {name!r} among {', '.join(names)}{hint}")
+        return found
+
+    def channels(self, name: str) -> tuple[int, ...]:
+        """The multivector channels that hold a field."""
+        self[name]
+        found = {slot.channel for slot in self.slots if slot.field == name and slot.channel is not None}
+        return tuple(sorted(found))
+
+    def positions(self, name: str, values: Tensor) -> Tensor | None:
+        """The positions (..., d) in the values of a field, of its first object; None if its kind has none."""
+        field = self[name]
+        return kinds.positions(self.geo, field.kind, field.objects(self.geo, values)[0])
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The names of the fields that have a position."""
+        return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
+
+    def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All fields as multivector and scalar channels, in the dtype of the values."""
+        multivectors: list[Tensor] = []
+        for field in self.fields:
+            for one in field.objects(self.geo, values[field.name]):
+                multivectors += kinds.embed(self.geo, field.kind, one, origin)
+        placed = list(zip(self.slots, multivectors, strict=True))
+        channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
+        scalars = [mv[..., 0] for slot, mv in placed if slot.kind == "scalar"]
+        x = torch.stack(channels, -2)  # type: ignore[arg-type]
+        return x, torch.stack(scalars, -1) if scalars else x.new_zeros(*x.shape[:-2], 0)
+
+
+class Targets:
+    """Fields on their way out, each part of each object read from a channel of its own."""
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
+        self.geo = geo
+        self.fields = declare(geo, declaration, "targets")
+        self.width = Width(sum(field.count * len(kinds.parts(geo, field.kind)) for field in self.fields), 0)
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The names of the fields that have a position."""
+        return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
+
+    def read(self, x: Tensor, origin: Tensor | None = None) -> dict[str, Tensor]:
+        """Every field from multivector channels (..., channels, blades), with its columns on the last axis."""
+        channels, out = list(x.unbind(-2)), {}
+        for field in self.fields:
+            size = len(kinds.parts(self.geo, field.kind))
+            objects = []
+            for _ in range(field.count):
+                objects.append(kinds.read(self.geo, field.kind, channels[:size], origin))
+                channels = channels[size:]
+            out[field.name] = torch.cat(objects, -1)
+        return out
+
+
+def _pack(geo: Geometry, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
+    """A slot for every part of every object: geometric parts first come, first served; then scalars where there is room."""
+    wanted = [
+        (field.name, part, occupied)
+        for field in fields
+        for _ in range(field.count)
+        for part, occupied in zip(kinds.parts(geo, field.kind), kinds.grades(geo, field.kind), strict=True)
+    ]
+    taken: list[set[int]] = []
+    channel: dict[int, int | None] = {}
+    for i, (_, part, occupied) in sorted(enumerate(wanted), key=lambda item: item[1][1] == "scalar"):
+        free = next((c for c, grades in enumerate(taken) if not grades & occupied), None)
+        if free is None and (part != "scalar" or not taken):
+            taken.append(set())
+            free = len(taken) - 1
+        if free is not None:
+            taken[free] |= occupied
+        channel[i] = free
+    return tuple(Slot(name, part, channel[i]) for i, (name, part, _) in enumerate(wanted))

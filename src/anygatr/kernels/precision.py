@@ -1,0 +1,25 @@
+"""Which precision an operation runs in under autocast: matrix products in the short type, delicate sums in float32."""
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+
+def shortened(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in autocast's type if autocast is on, else as they are."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(t.to(dtype) for t in tensors)
+
+
+def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """16-bit tensors in float32, others as they are."""
+    return tuple(t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """A region that autocast leaves alone."""
+    return torch.autocast(x.device.type, enabled=False)

@@ -1,0 +1,57 @@
+"""Sparse linear maps between blades as runs of consecutive blades, so that each run is one operation on two slices."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """y[target : target + length] += factor * weight(x[source : source + length]); `first` writes instead of adding."""
+
+    weight: int
+    factor: float
+    target: int
+    source: int
+    length: int
+    first: bool
+
+    @property
+    def outputs(self) -> slice:
+        """The blades it writes."""
+        return slice(self.target, self.target + self.length)
+
+    @property
+    def inputs(self) -> slice:
+        """The blades it reads."""
+        return slice(self.source, self.source + self.length)
+
+
+def runs(entries: Iterable[tuple[int, float, int, int]]) -> tuple[Run, ...]:
+    """Group entries (weight, factor, target, source) into runs and mark for each target blade the one that writes it first.
+
+    A run is cut where some of its targets have been written and others have not, so `first` holds for all of a run.
+    """
+    # the diagonal first: it writes whole grades at once
+    todo = sorted(set(entries), key=lambda entry: (entry[2] != entry[3], *entry))
+    written: set[int] = set()
+    out: list[Run] = []
+    for weight, factor, target, source in todo:
+        run = Run(weight, factor, target, source, 1, target not in written)
+        last = out[-1] if out else None
+        if last is not None and last == run._replace(
+            target=target - last.length, source=source - last.length, length=last.length
+        ):
+            out[-1] = last._replace(length=last.length + 1)
+        else:
+            out.append(run)
+        written.add(target)
+    return tuple(out)
+
+
+def transposed(forward: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The runs of the transposed map."""
+    return runs((r.weight, r.factor, r.source + j, r.target + j) for r in forward for j in range(r.length))
+
+
+def unwritten(forward: tuple[Run, ...], blades: int) -> tuple[int, ...]:
+    """The target blades that no run writes."""
+    return tuple(sorted(set(range(blades)) - {r.target + j for r in forward for j in range(r.length)}))

@@ -1,0 +1,1 @@
+"""Networks to compare with, one per file; each takes named fields and returns named fields, as `anygatr.model` does."""

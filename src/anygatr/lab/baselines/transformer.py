@@ -1,0 +1,78 @@
+"""The plain transformer: raw coordinates in, raw coordinates out, no symmetry and no centring."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anygatr.lab.data.kinds import columns
+from anygatr.lab.task import Task
+
+
+class Transformer(nn.Module):
+    """Pre-norm transformer without positional encoding on the columns of all fields side by side.
+
+    Norms have no parameters, attention is full multi-head, the MLP is twice as wide as the stream with an exact GELU, and
+    weights start as PyTorch starts them.
+    """
+
+    def __init__(self, task: Task, channels: int, blocks: int, heads: int):
+        super().__init__()
+        if channels % heads:
+            raise ValueError(f"heads={heads} must divide the {channels} channels; try s={heads * max(1, channels // heads)}")
+        self.task = task
+        self.sizes = [columns(kind, task.dim) for kind in task.targets.values()]
+        self.linear_in = nn.Linear(sum(columns(kind, task.dim) for kind in task.inputs.values()), channels)
+        self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(blocks))
+        self.linear_out = nn.Linear(channels, sum(self.sizes))
+
+    def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
+        """The predicted fields by name; dense with an optional mask of real tokens, or packed with offsets."""
+        rows = [_with_columns(fields[name], columns(kind, self.task.dim)) for name, kind in self.task.inputs.items()]
+        x = torch.cat(rows, -1).to(self.linear_in.weight.dtype)
+        if offsets is not None:
+            x, mask = _pad(x, offsets)
+        x = self.linear_in(x)
+        for block in self.blocks:
+            x = block(x, mask)
+        x = self.linear_out(x)
+        if self.task.per == "sample":
+            x = x.mean(-2) if mask is None else (x * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
+        elif offsets is not None:
+            x = x[mask]
+        found = zip(self.task.targets, x.split(self.sizes, -1), strict=True)
+        return {name: value.squeeze(-1) if value.shape[-1] == 1 else value for name, value in found}
+
+
+class Block(nn.Module):
+    """x += attention(norm(x)); x += mlp(norm(x))."""
+
+    def __init__(self, channels: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.merge = nn.Linear(channels, channels)
+        self.mlp = nn.Sequential(nn.Linear(channels, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
+
+    def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n c"]:
+        """The stream after attention and MLP."""
+        x = x + self._attend(F.layer_norm(x, x.shape[-1:]), mask)
+        return x + self.mlp(F.layer_norm(x, x.shape[-1:]))
+
+    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        seen = None if mask is None else mask[:, None, None, :]
+        return self.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(-2))
+
+
+def _with_columns(x: Tensor, width: int) -> Tensor:
+    return x.unsqueeze(-1) if width == 1 else x
+
+
+def _pad(x: Float[Tensor, "N c"], offsets: Tensor) -> tuple[Float[Tensor, "b n c"], Bool[Tensor, "b n"]]:
+    """Packed tokens as a dense batch with a mask of the real ones."""
+    counts = offsets.diff()
+    mask = torch.arange(int(counts.max()), device=x.device) < counts.unsqueeze(-1).to(x.device)
+    padded = x.new_zeros(*mask.shape, x.shape[-1])
+    padded[mask] = x
+    return padded, mask

@@ -1,0 +1,98 @@
+"""The record of a run while it runs: metrics as JSON lines, perhaps TensorBoard events, and a progress bar."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class Watch(Protocol):
+    """Told about every step."""
+
+    def __call__(self, step: int, loss: float) -> None:
+        """After `step` steps the loss was `loss`."""
+
+
+def unwatched(step: int, loss: float) -> None:
+    """Nobody looks."""
+
+
+class MetricsLog:
+    """One JSON object per line, each with its step; lines beyond the step at which a run is resumed are taken back."""
+
+    def __init__(self, path: Path, step: int, tensorboard: bool = False):
+        lines = path.read_text().splitlines() if path.exists() else []
+        kept = [line for line in lines if _step(line) <= step]
+        self.file = open(path, "w")  # noqa: SIM115  closed by close()
+        self.file.writelines(line + "\n" for line in kept)
+        self.file.flush()
+        self.events = _events(path.parent) if tensorboard else None
+
+    def write(self, step: int, **values: Any) -> None:
+        """Add a line."""
+        self.file.write(json.dumps({"step": step, **values}) + "\n")
+        self.file.flush()
+        if self.events is not None:
+            for name, value in values.items():
+                self.events.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.file.close()
+        if self.events is not None:
+            self.events.close()
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def progress_bar(title: str, steps: int, samples_per_step: int) -> Iterator[Watch]:
+    """A bar on standard error with loss, throughput and the time that is left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Loss(),
+        _Throughput(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=steps, loss=float("nan"), each=samples_per_step)
+        yield lambda step, loss: bar.update(task, completed=step, loss=loss)
+
+
+class _Loss(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"loss {task.fields['loss']:.3g}")
+
+
+class _Throughput(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{(task.speed or 0) * task.fields['each']:.0f} samples/s")
+
+
+def _step(line: str) -> float:
+    """The step of a line; a line cut off by a crash comes after every step."""
+    try:
+        return json.loads(line)["step"]
+    except (json.JSONDecodeError, KeyError):
+        return float("inf")
+
+
+def _events(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "tensorboard=True needs the package tensorboard; pip install tensorboard, or leave it out"
+        ) from None
+    return SummaryWriter(str(directory / "tensorboard"))

@@ -1,0 +1,74 @@
+"""What training minimises: the mean squared error, and a pull of predicted points towards homogeneous weight one."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from anygatr import kinds
+from anygatr.lab.metrics import residuals, sample_errors
+from anygatr.lab.task import Task
+from anygatr.model import Model
+
+
+class Objective:
+    """error + regulariser * penalty. The penalty, per sample, is the sum over tokens and predicted points of (|a| - 1)^2."""
+
+    def __init__(self, module: nn.Module, task: Task, regulariser: float):
+        self.task = task
+        self.points = _point_channels(module) if regulariser and isinstance(module, Model) else []
+        self.regulariser = regulariser if self.points else 0.0
+        self.geo = module.geo if isinstance(module, Model) else None
+        self.net = module.net if isinstance(module, Model) else None
+
+    def __call__(self, network: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The objective and the error alone; `network` is the module, perhaps wrapped."""
+        with self._outputs() as outputs:
+            errors = batch_errors(network, batch, self.task)
+        error = errors.mean()
+        if not self.points or self.geo is None:
+            return error, error
+        weights = self.geo.point_weight(outputs[0][..., self.points, :].float())
+        return error + self.regulariser * (weights.abs() - 1).square().sum() / len(errors), error
+
+    @contextmanager
+    def _outputs(self) -> Iterator[list[Tensor]]:
+        """The multivectors that the network puts out meanwhile."""
+        outputs: list[Tensor] = []
+        if not self.points or self.net is None:
+            yield outputs
+            return
+        handle = self.net.register_forward_hook(lambda module, arguments, out: outputs.append(out[0]))
+        try:
+            yield outputs
+        finally:
+            handle.remove()
+
+
+def batch_errors(
+    network: nn.Module, batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]] | None = None
+) -> Tensor:
+    """The error of each sample of a batch of normalised fields."""
+    offsets = batch.get("offsets")
+    out = network(**{name: batch[name] for name in task.inputs}, offsets=offsets)
+    return sample_errors(residuals(out, batch, task), offsets, scale or {})
+
+
+@torch.no_grad()
+def errors_of(
+    network: nn.Module,
+    batches: Iterator[dict[str, Tensor]],
+    task: Task,
+    scale: Mapping[str, tuple[float, ...]] | None = None,
+) -> Tensor:
+    """The error of every sample."""
+    return torch.cat([batch_errors(network, batch, task, scale) for batch in batches])
+
+
+def _point_channels(module: Model) -> list[int]:
+    """The output channels from which points are read."""
+    parts = [
+        part for field in module.targets.fields for _ in range(field.count) for part in kinds.parts(module.geo, field.kind)
+    ]
+    return [channel for channel, part in enumerate(parts) if part == "point"] if module.geo.point != "relative" else []

@@ -1,0 +1,139 @@
+"""Coordinates in, coordinates out: a network between named fields of R^d."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anygatr.batch import Batch
+from anygatr.fields import Inputs, Targets
+from anygatr.geometry import Geometry
+from anygatr.nn.gatr import GATr
+from anygatr.nn.width import Width
+from anygatr.presets import geometry
+
+
+def model(
+    geo: Geometry | str,
+    inputs: Mapping[str, str],
+    targets: Mapping[str, str],
+    hidden: Width | tuple[int, int] = Width(16, 64),  # noqa: B008  an immutable pair of integers
+    blocks: int = 4,
+    heads: int = 4,
+    per: str | Mapping[str, str] = "token",
+    origin: str | None = "mean",
+    reinsert: Sequence[str] = (),
+    **options: Any,
+) -> "Model":
+    """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
+
+    `geo` is a geometry or the name of one in 3D. A field's kind is one of `anygatr.kinds.KINDS`, or "scalar*5" for five
+    of them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
+    `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
+    weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
+    again to every query and key. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
+    """
+    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, **options)
+
+
+class Model(nn.Module):
+    """A GATr between named fields; see `model`.
+
+    Call it with one keyword per input field, (..., n, columns), and perhaps `mask` (..., n), True for real tokens, or
+    `offsets` (0, n1, n1 + n2, ..., N) with packed fields (N, columns). A field with n = 1 (packed: one row per sample)
+    holds for all tokens of its sample. Numbers such as a mass may omit the last axis, and are predicted without it. The
+    weights may be float32 while coordinates are float64: the origin is subtracted and added in float64.
+    """
+
+    layout = "fields"
+
+    def __init__(
+        self,
+        geo: Geometry | str,
+        inputs: Mapping[str, str],
+        targets: Mapping[str, str],
+        hidden: Width | tuple[int, int],
+        blocks: int,
+        heads: int,
+        per: str | Mapping[str, str] = "token",
+        origin: str | None = "mean",
+        reinsert: Sequence[str] = (),
+        **options: Any,
+    ):
+        super().__init__()
+        self.geo = geometry(geo) if isinstance(geo, str) else geo
+        self.inputs = Inputs(self.geo, inputs)
+        self.targets = Targets(self.geo, targets)
+        self.per = _per(per, list(targets))
+        self.origin = self._checked_origin(origin)
+        self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
+        channels = sorted({channel for name in self.reinsert for channel in self.inputs.channels(name)})
+        self.net = GATr(
+            self.geo,
+            inputs=self.inputs.width,
+            hidden=Width(*hidden),
+            outputs=self.targets.width,
+            blocks=blocks,
+            heads=heads,
+            reinsert=tuple(channels),
+            **options,
+        )
+
+    def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
+        """The predicted fields by name."""
+        batch = Batch.check(self.inputs, fields, mask, offsets)
+        device = next(iter(batch.values.values())).device
+        weights = next(self.parameters()).dtype
+        # reduced precision is for the network alone: coordinates far from the origin would lose their digits
+        with torch.autocast(device.type, enabled=False):
+            origin = batch.origin(self.inputs, self.origin)
+            x, s = self.inputs.embed(batch.values, origin)
+        y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
+        with torch.autocast(device.type, enabled=False):
+            y = y.to(torch.promote_types(y.dtype, weights))
+            tokens = self.targets.read(y, origin)
+            pooled = self.targets.read(batch.pool(y), batch.of_samples(origin)) if "sample" in self.per.values() else {}
+        dtype = max((value.dtype for value in fields.values()), key=lambda dtype: dtype.itemsize)
+        out = {}
+        for field in self.targets.fields:
+            value = pooled[field.name] if self.per[field.name] == "sample" else tokens[field.name]
+            if mask is not None and self.per[field.name] == "token":
+                value = value.masked_fill(~mask.unsqueeze(-1), 0.0)
+            value = value.squeeze(-1) if field.columns(self.geo) == 1 else value
+            out[field.name] = value.to(torch.promote_types(value.dtype, dtype))
+        return out
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the network's regions; embedding and reading stay eager."""
+        self.net.compile(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """The declaration, for print(model)."""
+        described = {
+            "geometry": self.geo.name,
+            "inputs": {field.name: field.kind for field in self.inputs.fields},
+            "targets": {field.name: field.kind for field in self.targets.fields},
+            "origin": self.origin,
+        }
+        return ", ".join(f"{key}={value}" for key, value in described.items())
+
+    def _checked_origin(self, origin: str | None) -> str | None:
+        if self.targets.positional and not self.inputs.positional:
+            raise ValueError(
+                f"target {self.targets.positional[0]!r} is a position, but no input is: nothing says where it would be. "
+                "Predict a vector, or add an input of kind 'point'"
+            )
+        if origin in (None, "mean"):
+            return origin
+        field = self.inputs[str(origin)]
+        if field.name not in self.inputs.positional and (field.kind, field.count) != ("scalar", 1):
+            raise ValueError(f"origin={origin!r} has kind {field.kind!r}; use 'mean', None, a scalar field or a position")
+        return field.name
+
+
+def _per(per: str | Mapping[str, str], targets: list[str]) -> dict[str, str]:
+    each = dict.fromkeys(targets, per) if isinstance(per, str) else dict(per)
+    if set(each) != set(targets) or not set(each.values()) <= {"token", "sample"}:
+        raise ValueError(f"per={per!r} must be 'token' or 'sample', for all targets or as {{name: ...}} for {targets}")
+    return each

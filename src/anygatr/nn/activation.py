@@ -1,0 +1,19 @@
+"""Gated GELU: the only pointwise nonlinearity."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anygatr.kernels.gate import gated_gelu
+
+
+class GatedGELU(nn.Module):
+    """Multivectors times the GELU (tanh form) of their own scalar part; scalars through the exact GELU."""
+
+    layout = "blades"
+
+    def forward(
+        self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
+    ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+        """Each channel by itself."""
+        return gated_gelu(x), functional.gelu(s)

@@ -1,0 +1,62 @@
+"""AxialGATr: tokens on a grid, attention along one axis at a time."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anygatr.geometry import Geometry
+from anygatr.nn import border
+from anygatr.nn.batch import Batch, reference
+from anygatr.nn.block import Block
+from anygatr.nn.gatr import check_size
+from anygatr.nn.linear import EquiLinear
+from anygatr.nn.width import Width
+
+
+class AxialGATr(nn.Module):
+    """A GATr over n1 x n2 tokens whose blocks attend along the first and the second axis in turn."""
+
+    layout = "tokens"
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        inputs: Width,
+        hidden: Width,
+        outputs: Width,
+        blocks: int,
+        heads: int = 8,
+        multi_query: bool = True,
+        dropout: float = 0.0,
+        rope: bool = False,
+    ):
+        super().__init__()
+        inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
+        check_size(hidden, blocks)
+        self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
+        self.linear_in = EquiLinear(geometry, inputs, hidden)
+        options = {"multi_query": multi_query, "rope": rope}
+        self.blocks = nn.ModuleList(Block(geometry, hidden, heads, dropout, **options) for _ in range(blocks))
+        self.linear_out = EquiLinear(geometry, hidden, outputs)
+
+    def forward(
+        self, x: Float[Tensor, "*batch n1 n2 c k"], s: Float[Tensor, "*batch n1 n2 c_s"] | None = None
+    ) -> tuple[Float[Tensor, "*batch n1 n2 c_out k"], Float[Tensor, "*batch n1 n2 s_out"]]:
+        """A sample's join reference is taken over both axes."""
+        x, s = border.enter(x, s, self.geometry, self.inputs, axes=2)
+        batch = Batch(reference(x, self.geometry, axes=2), x[..., :0])
+        x, s = self.linear_in(x, s)
+        for i, block in enumerate(self.blocks):
+            if i % 2 == 0:
+                x, s = _swapped(*block(*_swapped(x, s), batch))
+            else:
+                x, s = block(x, s, batch)
+        return border.leave(*self.linear_out(x, s))
+
+    def example(self, tokens: int) -> tuple[Tensor, ...]:
+        """Random inputs of the right shapes, one sample of `tokens` tokens."""
+        k, like = self.geometry.algebra.dim, self.linear_in.weight
+        return (like.new_empty(1, tokens, self.inputs.mv, k).normal_(), like.new_empty(1, tokens, self.inputs.s).normal_())
+
+
+def _swapped(x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    return x.transpose(-3, -2), s.transpose(-3, -2)

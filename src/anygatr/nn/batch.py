@@ -1,0 +1,47 @@
+"""What blocks need to know about a batch besides its channels: which tokens are real, whose they are, what to refer to."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anygatr.geometry import Geometry
+from anygatr.kernels.packed import Packed
+
+
+class Batch(NamedTuple):
+    """`mask` (dense, padded) or `packed` (ragged), or neither (dense and full).
+
+    `reference` is the number by which products that are odd under mirrors are multiplied, `inputs` the network's input
+    channels that every query and key sees again.
+    """
+
+    reference: Float[Tensor, "*#tokens 1"]
+    inputs: Float[Tensor, "k *tokens r"]
+    mask: Bool[Tensor, "*batch n"] | None = None
+    packed: Packed | None = None
+
+
+def reference(
+    x: Float[Tensor, "k *tokens c"],
+    geometry: Geometry,
+    mask: Bool[Tensor, "*tokens"] | None = None,
+    packed: Packed | None = None,
+    axes: int = 1,
+) -> Float[Tensor, "*#tokens 1"]:
+    """The mean of the reference blade's coefficient over a sample's channels and real tokens; 1 where none is needed.
+
+    A sample's tokens are the last `axes` axes of *tokens, or as `packed` says.
+    """
+    if not geometry.needs_reference or geometry.join_reference == "canonical":
+        return x.new_ones(1)
+    value = x[geometry.reference_blade].mean(-1)
+    if packed is not None:
+        total = value.new_zeros(len(packed.lengths)).index_add_(0, packed.sample, value)
+        return (total / packed.lengths)[packed.sample].unsqueeze(-1)
+    tokens = tuple(range(-axes, 0))
+    if mask is None:
+        return value.mean(tokens, keepdim=True).unsqueeze(-1)
+    count = mask.sum(tokens, keepdim=True).clamp(min=1)
+    return (torch.where(mask, value, 0).sum(tokens, keepdim=True) / count).unsqueeze(-1)

@@ -1,0 +1,52 @@
+"""Geometric bilinear layers: products of linear maps of the input, one branch for each product the geometry declares."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from anygatr.geometry import Geometry
+from anygatr.kernels.product import product_plan, products
+from anygatr.nn import init
+from anygatr.nn.linear import EquiLinear
+from anygatr.nn.width import Width
+
+
+class GeometricBilinear(nn.Module):
+    """y = L(l_1(x) r_1(x), l_2(x) v r_2(x), ...): all factors from one linear layer, their products into another.
+
+    The hidden channels, as many as there are outputs, are shared equally by the products. A product that is odd under
+    mirrors is multiplied by `reference`, an equally odd number of the sample.
+    """
+
+    layout = "blades"
+
+    def __init__(self, geometry: Geometry, inputs: Width, outputs: Width):
+        super().__init__()
+        self.geometry, self.inputs = geometry, inputs
+        names = geometry.products
+        hidden = max(outputs.mv // len(names), 1) if outputs.mv else 0
+        # the right factor of the first product starts close to 1, so that the layer starts close to linear
+        variants = [init.ALMOST_UNIT if factor == 1 else init.DEFAULT for factor in range(2 * len(names))]
+        self.factors = EquiLinear(geometry, inputs, Width(2 * len(names) * hidden, 0), variants=variants)
+        self.out = EquiLinear(geometry, Width(len(names) * hidden, inputs.s), outputs)
+        self.plan = product_plan(geometry.algebra, names)
+        referred = geometry.needs_reference and geometry.join_reference == "data"
+        self.odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in names)
+
+    def flops(self, tokens: int) -> int:
+        """FLOPs per token of the products alone."""
+        return 2 * self.plan.multiply_adds * self.out.inputs.mv // len(self.odd)
+
+    def forward(
+        self,
+        x: Float[Tensor, "k *tokens c_in"],
+        s: Float[Tensor, "*tokens s_in"],
+        reference: Float[Tensor, "*#tokens 1"],
+    ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
+        """`reference` is one number per token, the same for all tokens of a sample."""
+        factors, _ = self.factors.parts(x.unsqueeze(0), s, parts=2 * len(self.odd))
+        out = products(factors, self.plan)
+        if any(self.odd):
+            out = out * torch.stack([reference if odd else torch.ones_like(reference) for odd in self.odd]).unsqueeze(1)
+        y, t = self.out.parts(out, s)
+        return y.squeeze(0), t

@@ -1,0 +1,86 @@
+"""The border of the networks: check what the user passes, and turn `(..., n, c, k)` into `(k, ..., n, c)` and back."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anygatr.geometry import Geometry
+from anygatr.nn.width import Width
+
+
+def enter(
+    x: Float[Tensor, "*tokens c k"],
+    s: Float[Tensor, "*tokens c_s"] | None,
+    geometry: Geometry,
+    width: Width,
+    axes: int = 1,
+    names: tuple[str, str] = ("x", "s"),
+) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+    """Check shapes and go blade-major; missing scalars become zeros."""
+    label, label_s = names
+    alg = geometry.algebra
+    if x.dim() < 2 + axes or x.shape[-1] != alg.dim:
+        raise ValueError(
+            f"{label} has shape {tuple(x.shape)}; {alg} has {alg.dim} blades, so pass (..., tokens, channels, {alg.dim}), "
+            f"e.g. geo.embed_point(points).unsqueeze(-2)"
+        )
+    if x.shape[-2] != width.mv:
+        raise ValueError(
+            f"{label} has {x.shape[-2]} multivector channels (shape {tuple(x.shape)}); the network has {width.mv}"
+        )
+    if s is None:
+        s = x.new_zeros(*x.shape[:-2], width.s)
+    if s.shape[:-1] != x.shape[:-2]:
+        raise ValueError(
+            f"{label_s} has shape {tuple(s.shape)}, but {label} has tokens {tuple(x.shape[:-2])}; pass {label_s} as "
+            f"{(*x.shape[:-2], width.s)}"
+        )
+    if s.shape[-1] != width.s:
+        raise ValueError(f"{label_s} has {s.shape[-1]} scalar channels (shape {tuple(s.shape)}); the network has {width.s}")
+    return x.movedim(-1, 0).contiguous(), s.to(x.dtype)
+
+
+def leave(
+    x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], mask: Bool[Tensor, "*tokens"] | None = None
+) -> tuple[Float[Tensor, "*tokens c k"], Float[Tensor, "*tokens c_s"]]:
+    """Go blades-last; padding comes out zero."""
+    if mask is not None:
+        x, s = blank(x, s, mask)
+    return x.movedim(0, -1), s
+
+
+def blank(
+    x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], mask: Bool[Tensor, "*tokens"]
+) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+    """Zeros at the padding, whatever was there, NaN included."""
+    return torch.where(mask.unsqueeze(-1), x, 0), torch.where(mask.unsqueeze(-1), s, 0)
+
+
+def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "mask") -> None:
+    """A mask has one boolean for each token."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {mask.dtype}; pass booleans, True for real tokens: {name}.bool()")
+    if mask.shape != tokens:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; pass one entry per token: {tuple(tokens)}")
+
+
+def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> None:
+    """Offsets cut the packed tokens into non-empty samples."""
+    if len(tokens) != 1:
+        raise ValueError(
+            f"offsets pack tokens into one axis, but x has tokens {tuple(tokens)}; pass x (N, c, k), s (N, c_s)"
+        )
+    if offsets.dim() != 1 or offsets.is_floating_point() or offsets.dtype == torch.bool or len(offsets) < 2:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)} and dtype {offsets.dtype}; pass (B + 1,) integers")
+    ends = offsets.tolist()
+    if ends[0] != 0 or ends[-1] != tokens[0]:
+        raise ValueError(
+            f"offsets run from {ends[0]} to {ends[-1]}; they must run from 0 to the number of tokens, {tokens[0]}"
+        )
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        if stop < start:
+            raise ValueError(f"offsets[{i + 1}]={stop} is less than offsets[{i}]={start}; they must increase")
+        if stop == start:
+            raise ValueError(f"offsets: sample {i} is empty (both its ends are {start}); leave empty samples out")

@@ -1,0 +1,116 @@
+"""GATr: the geometric algebra transformer of any geometry."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from anygatr.geometry import Geometry
+from anygatr.kernels.packed import pack
+from anygatr.nn import border
+from anygatr.nn.batch import Batch, reference
+from anygatr.nn.block import Block
+from anygatr.nn.linear import EquiLinear
+from anygatr.nn.width import Width
+
+
+class GATr(nn.Module):
+    """Linear in, `blocks` transformer blocks, linear out; equivariant under the geometry's group.
+
+    `reinsert` lists the input multivector channels that every query and key sees again; `rope` gives the scalars of q and k
+    the position of the token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head,
+    2 * hidden / heads; `values_see_inputs` reinserts into the values as well.
+    """
+
+    layout = "tokens"
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        inputs: Width,
+        hidden: Width,
+        outputs: Width,
+        blocks: int,
+        heads: int = 8,
+        multi_query: bool = True,
+        dropout: float = 0.0,
+        reinsert: Sequence[int] = (),
+        rope: bool = False,
+        checkpoint: bool = False,
+        head: Width | None = None,
+        values_see_inputs: bool = False,
+    ):
+        super().__init__()
+        inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
+        check_size(hidden, blocks)
+        for channel in reinsert:
+            if not 0 <= channel < inputs.mv:
+                raise ValueError(f"reinsert={tuple(reinsert)}: {channel} is not an input channel; use 0 to {inputs.mv - 1}")
+        self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
+        self.reinsert, self.checkpoint = tuple(reinsert), checkpoint
+        self.linear_in = EquiLinear(geometry, inputs, hidden)
+        self.blocks = nn.ModuleList(
+            Block(
+                geometry,
+                hidden,
+                heads,
+                dropout,
+                multi_query=multi_query,
+                reinsert=len(self.reinsert),
+                rope=rope,
+                head=head,
+                values_see_inputs=values_see_inputs,
+            )
+            for _ in range(blocks)
+        )
+        self.linear_out = EquiLinear(geometry, hidden, outputs)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*tokens c k"],
+        s: Float[Tensor, "*tokens c_s"] | None = None,
+        mask: Bool[Tensor, "*tokens"] | None = None,
+        offsets: Int[Tensor, " samples+1"] | None = None,
+    ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
+        """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
+
+        Padding touches nothing and comes out zero.
+        """
+        x, s = border.enter(x, s, self.geometry, self.inputs)
+        x, s, batch = self._batch(x, s, mask, offsets)
+        x, s = self.linear_in(x, s)
+        for block in self.blocks:
+            if self.checkpoint and torch.is_grad_enabled():
+                x, s = recomputed(block, x, s, batch, use_reentrant=False)
+            else:
+                x, s = block(x, s, batch)
+        x, s = self.linear_out(x, s)
+        return border.leave(x, s, mask)
+
+    def example(self, tokens: int) -> tuple[Tensor, ...]:
+        """Random inputs of the right shapes, one sample of `tokens` tokens."""
+        k, like = self.geometry.algebra.dim, self.linear_in.weight
+        return (like.new_empty(tokens, self.inputs.mv, k).normal_(), like.new_empty(tokens, self.inputs.s).normal_())
+
+    def _batch(self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
+        tokens, packed = x.shape[1:-1], None
+        if mask is not None and offsets is not None:
+            raise ValueError("mask and offsets are two ways to say which tokens are real; pass one")
+        if mask is not None:
+            border.check_mask(mask, tokens)
+            x, s = border.blank(x, s, mask)
+        if offsets is not None:
+            border.check_offsets(offsets, tokens)
+            packed = pack(offsets)
+        again = x[..., list(self.reinsert)]
+        return x, s, Batch(reference(x, self.geometry, mask, packed), again, mask, packed)
+
+
+def check_size(hidden: Width, blocks: int) -> None:
+    """A network needs blocks and something for them to work on."""
+    if not isinstance(blocks, int) or isinstance(blocks, bool) or blocks < 0:
+        raise ValueError(f"blocks={blocks!r} must be a non-negative integer")
+    if hidden.mv + hidden.s == 0:
+        raise ValueError(f"hidden={hidden} has no channels; try Width(16, 64)")

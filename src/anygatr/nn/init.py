@@ -1,0 +1,70 @@
+"""How equivariant linear layers start: the paper's two schemes, every factor computed from the basis of maps."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anygatr.solver import LinearBasis
+
+SCHEMES = ("kaiming", "identity")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A change to the scheme: all weights times `gain`, the scalar's bias centred on `scalar`."""
+
+    gain: float = 1.0
+    scalar: float = 0.0
+
+
+DEFAULT = Variant()
+SMALL = Variant(gain=0.1)  # the residual stream passes the first attention layers almost unchanged
+ALMOST_UNIT = Variant(gain=0.5, scalar=1.0)  # a product whose right factor is close to 1 starts close to the identity
+
+
+def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:
+    """Standard deviations, per map of unit Frobenius norm, that give every output grade unit variance on average.
+
+    The maps into a grade share its variance in proportion to their ranks: f_m^2 = dim(grade) rank_m / sum of ranks. For one
+    map alone this is the square root of the grade's dimension, as if each blade had a weight of its own.
+    """
+    matrices = basis.tensor
+    ranks = torch.linalg.matrix_rank(matrices).double()
+    out = torch.tensor([grade for _, grade in basis.grades])
+    totals = torch.zeros(int(out.max()) + 1, dtype=torch.float64).index_add_(0, out, ranks)
+    sizes = torch.bincount(basis.symmetry.algebra.grades, minlength=len(totals)).double()
+    return (sizes[out] * ranks / totals[out]).sqrt()
+
+
+def identity_coefficients(basis: LinearBasis) -> Float[Tensor, " m"]:
+    """The combination of the maps, each of unit Frobenius norm, that is the identity of the algebra."""
+    flat = basis.tensor.flatten(1)
+    flat = flat / flat.norm(dim=1, keepdim=True)
+    identity = torch.eye(basis.symmetry.algebra.dim, dtype=torch.float64).flatten()
+    return torch.linalg.lstsq(flat.T, identity.unsqueeze(1)).solution.squeeze(1)
+
+
+def uniform_(weight: Tensor, bound: float, centre: float = 0.0) -> None:
+    """Uniform in centre +- bound; with bound 1/sqrt(fan in), the start of `nn.Linear`, each sum has variance 1/3."""
+    with torch.no_grad():
+        weight.uniform_(centre - bound, centre + bound)
+
+
+def multivector_weights(
+    shape: tuple[int, int], basis: LinearBasis, scheme: str, shared: dict[int, float]
+) -> Float[Tensor, "c_out c_in m"]:
+    """Weights for unit-variance inputs: all maps at random ("kaiming"), or the algebra's identity times channels.
+
+    `shared` multiplies the maps into grades that scalars feed as well.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"init={scheme!r} is unknown; choose from {', '.join(map(repr, SCHEMES))}")
+    c_out, c_in = shape
+    bound = 1 / sqrt(max(c_in, 1))
+    if scheme == "identity":
+        return torch.empty(c_out, c_in, 1).uniform_(-bound, bound) * identity_coefficients(basis).float()
+    factors = map_factors(basis) * torch.tensor([shared.get(out, 1.0) for _, out in basis.grades])
+    return torch.empty(c_out, c_in, len(basis)).uniform_(-bound, bound) * factors.float()
