@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test test-slow check docs bench clean
+.PHONY: demo test test-slow check docs bench browser clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -18,10 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## the map tables of E, P and C, and which maps a network can build
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)  ## the fast tests, on both cores
+test: $(STAMP) browser  ## the fast tests, on both cores
 	$(BIN)/python -m pytest -n 2
 
-test-slow: $(STAMP)  ## everything, orders 3 and 4 included
+test-slow: $(STAMP) browser  ## everything, orders 3 and 4 included
 	$(BIN)/python -m pytest -m 'slow or not slow' -n 2
 
 check: $(STAMP)  ## format, lint, types, fast tests
@@ -35,6 +35,12 @@ docs: $(STAMP)  ## build the documentation into site/
 
 bench: $(STAMP)  ## time the solver against its targets
 	$(BIN)/python benchmarks/solver.py
+
+browser:  ## Debian's Chromium for the tests that open the report; without it they are skipped
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& echo "Installing Chromium from Debian's packages for the browser tests" \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "No chromium: the browser tests will be skipped. On Debian: apt-get install chromium"
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
