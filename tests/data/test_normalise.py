@@ -99,6 +99,12 @@ def test_single_points_take_their_unit_from_the_target():
     assert normaliser.scale["point"][0] == 0.125
 
 
+def test_equal_points_far_away_have_no_spread():
+    place = (torch.rand(50, 1, 3, dtype=torch.float64) + 1e4).expand(50, 7, 3)
+    normaliser = Normaliser.fit(Dataset({"place": place}, {"place": "point"}, (), 3))
+    assert normaliser.scale["place"][0] == 0.25  # the spread between samples, sqrt(1 / 12)
+
+
 def test_constant_columns_keep_their_unit():
     fields = {"mass": torch.ones(5, 2, dtype=torch.float64), "place": torch.zeros(5, 2, 3, dtype=torch.float64)}
     normaliser = Normaliser.fit(Dataset(fields, {"mass": "scalar", "place": "point"}, (), 3))

@@ -16,6 +16,8 @@ KINDS: dict[str, tuple[tuple[str, str], ...]] = {
     "plane": (("direction", "d"), ("position", "d")),
     "line": (("position", "d"), ("direction", "d")),
     "sphere": (("position", "d"), ("length", "1")),
+    "circle": (("position", "d"), ("direction", "d"), ("length", "1")),
+    "pair": (("position", "d"), ("position", "d")),
     "scalar": (("invariant", "1"),),
     "pseudoscalar": (("pseudo", "1"),),
     "rotation": (("rotor", "rotor"),),

@@ -10,8 +10,10 @@ import numpy as np
 
 from anygatr.lab.data.nbody_config import SPLITS, NBodyConfig
 
-CHUNK = 2048
-"""Samples in memory at a time."""
+CHUNK = 3072
+"""Samples in memory at a time: the more there are, the rarer the small, slow blocks of samples drawn again."""
+BLOCK = 768
+"""Samples that are integrated together: enough to hide the interpreter, few enough to stay in the cache."""
 ATTEMPTS = 100
 """Draws of one sample before its parameters are called impossible."""
 
@@ -31,14 +33,8 @@ def integrate(m: np.ndarray, x: np.ndarray, v: np.ndarray, steps: int, dt: float
 
     v += dt a(x);  x += dt v.  With close encounters the scheme and its step are part of what the target *is*.
     """
-    m, x, v = (np.array(a.T, order="C") for a in (m, x, v))
-    path = [x.copy()] if record else []
-    for _ in range(steps):
-        v += dt * acceleration(m, x)
-        x += dt * v
-        if record:
-            path.append(x.copy())
-    return np.stack(path).transpose(3, 2, 0, 1) if record else np.ascontiguousarray(x.T)
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(m), BLOCK)]
+    return np.concatenate([_integrate_block(m[b], x[b], v[b], steps, dt, record) for b in blocks])
 
 
 def acceleration(m: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -54,6 +50,17 @@ def acceleration(m: np.ndarray, x: np.ndarray) -> np.ndarray:
         a[:, :-step] += np.multiply(d, m[step:], out=square)
         a[:, step:] -= np.multiply(d, m[:-step], out=d)
     return a
+
+
+def _integrate_block(m: np.ndarray, x: np.ndarray, v: np.ndarray, steps: int, dt: float, record: bool) -> np.ndarray:
+    m, x, v = (np.array(a.T, order="C") for a in (m, x, v))
+    path = [x.copy()] if record else []
+    for _ in range(steps):
+        v += dt * acceleration(m, x)
+        x += dt * v
+        if record:
+            path.append(x.copy())
+    return np.stack(path).transpose(3, 2, 0, 1) if record else np.ascontiguousarray(x.T)
 
 
 def _accepted(

@@ -126,10 +126,10 @@ def _spread(points: list[tuple[Tensor, Tensor]]) -> float:
     x, sample = torch.cat([x for x, _ in points]), torch.cat([sample for _, sample in points])
     size = int(sample.max()) + 1
     count = torch.bincount(sample, minlength=size).clamp(min=1)
-    # relative to a point of the data: a mean of large coordinates would leave a spurious spread by rounding
-    x = x - x[0]
     centre = x.new_zeros(size, x.shape[-1]).index_add_(0, sample, x) / count[:, None]
-    return float((x - centre[sample]).square().mean().sqrt())
+    spread = float((x - centre[sample]).square().mean().sqrt())
+    # equal points far from 0 seem to differ from their mean, by rounding
+    return spread if spread > 1e-12 * float(x.abs().max()) else 0.0
 
 
 def _power_of_two(value: float) -> float:
