@@ -23,7 +23,7 @@ Weights = Counter[tuple[int, ...]]
 def kernel(gram: np.ndarray) -> np.ndarray:
     """Orthonormal columns spanning the kernel, which must be well separated from the rest."""
     values, vectors = np.linalg.eigh(gram)
-    zero = values < 1e-9 * max(1.0, values[-1])
+    zero = values < 1e-9 * values.max(initial=1.0)
     assert not zero.any() or zero.all() or values[~zero][0] > 1e-4, "the oracle itself cannot decide the rank"
     return vectors[:, zero]
 

@@ -344,7 +344,7 @@ def test_gradients(name, signature):
 
 
 def test_values_are_equal_hashable_and_travel():
-    alg = Algebra(4, 1, names=["e1", "e2", "e3", "e+", "e-"])
+    alg = Algebra(4, 1, names=("e1", "e2", "e3", "e+", "e-"))
     again = pickle.loads(pickle.dumps(alg))
     assert again == alg
     assert hash(again) == hash(alg)

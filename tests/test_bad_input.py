@@ -82,7 +82,7 @@ SOLVER = {
     "order enormous": (lambda: multilinear_maps(pin(E), 40), r"order=40 has [\d,]+ grade blocks .* use a lower order"),
     "block length": (lambda: multilinear_maps(pin(E), 2).block((1, 1)), r"grades=\(1, 1\) must be 2 input grades and one"),
     "block grade": (lambda: multilinear_maps(pin(E), 1).block((1, 4)), r"grades=\(1, 4\).*each 0 to 3"),
-    "dense tensor": (lambda: multilinear_maps(pin(C), 4).tensor, r"order=4: .* GiB; use \.block\(grades\)"),
+    "dense tensor": (lambda: multilinear_maps(pin(E), 5).tensor, r"order=5: .* GiB; use \.block\(grades\)"),
 }
 
 

@@ -1,6 +1,6 @@
 """The solver at orders 3 and 4: counts by characters and plain null spaces, explicit blocks under random group elements."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -49,8 +49,9 @@ def test_counts_by_characters(space, d, order):
         assert full == {g: even(g) for g in full}
 
 
-@pytest.mark.parametrize("order", [3, 4])
-@pytest.mark.parametrize("signature", [(4, 1, 0), (1, 3, 0), (2, 1, 0)], ids=str)
+@pytest.mark.parametrize(
+    ("signature", "order"), [((4, 1, 0), 3), *(((p, q, 0), k) for p, q in [(1, 3), (2, 1)] for k in (3, 4))], ids=str
+)
 def test_spin_and_pin_counts_by_characters(signature, order):
     alg = Algebra(*signature)
     proper = multilinear_maps(spin(alg), order).counts
@@ -61,7 +62,7 @@ def test_spin_and_pin_counts_by_characters(signature, order):
 def sign_changes(sym: Symmetry, d: int) -> list[torch.Tensor]:
     """The elements of the group that only change signs: half turns, and mirrors where it has them."""
     axes = [sym.algebra[f"e{i + 1}"] for i in range(d)]
-    return axes if len(sym.mirrors) else [sym.algebra.geometric(a, b) for a, b in zip(axes, axes[1:], strict=False)]
+    return axes if len(sym.mirrors) else [sym.algebra.geometric(a, b) for a, b in pairwise(axes)]
 
 
 @pytest.mark.parametrize("order", [3, 4])
@@ -111,7 +112,7 @@ def test_every_block_of_order_three_is_equivariant_and_independent(space, d, mir
 @pytest.mark.parametrize("mirrors", [True, False])
 def test_explicit_blocks_are_equivariant_and_independent(space, grades, mirrors, rng):
     sym = group(space, 3, mirrors)
-    if np.prod([len(range(*s.indices(99))) for s in (sym.algebra.slices[k] for k in grades)]) > 50_000 and not mirrors:
+    if grades == (2, 2, 2, 2, 2) and space == "C" and not mirrors:
         pytest.skip("twice the tensors of E(3), past 1 GiB")
     basis = multilinear_maps(sym, len(grades) - 1)
     block = basis.block(grades)
@@ -119,7 +120,7 @@ def test_explicit_blocks_are_equivariant_and_independent(space, grades, mirrors,
     assert defect(sym, grades, block, sym.sample(2, rng, scale=0.7)) < 1e-10
     assert rank(block) == len(block)
     broken = block[:16].clone()
-    broken[:, 0] *= 2
+    broken[:, :, 0] *= 2
     assert defect(sym, grades, broken, sym.sample(2, rng, scale=0.7)) > 1e-3
 
 

@@ -62,7 +62,7 @@ class InvariantTensors:
 
         def in_frame(matrix: Tensor) -> Array:
             out = to_frame @ matrix.numpy()[vectors, vectors] @ frame.vectors.T
-            # exact zeros: a rounding error left alone in an equation would count as a constraint
+            # exact zeros: rounding errors would tie unrelated components of the equations together
             return np.where(np.abs(out) <= 1e-12 * np.abs(out).max(initial=0.0), 0.0, out)
 
         # unit size: rank decisions compare the generators with each other

@@ -1,0 +1,149 @@
+"""Time and memory of the solver on one core, each measurement in a fresh process, against its targets.
+
+    python benchmarks/solver.py [--only C] [--out results/solver.json]
+
+Imports are not timed. Targets are held against processor seconds of the single thread, which equal wall-clock seconds on an
+idle machine and stay meaningful on a busy one; both are recorded. Peak memory is that of the whole process, torch included.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement: the counts of an order, or the explicit basis of one block; targets in seconds and bytes."""
+
+    space: str
+    group: str
+    order: int
+    block: tuple[int, ...] | None
+    target_seconds: float | None
+    target_bytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        return "counts" if self.block is None else f"block {''.join(map(str, self.block))}"
+
+
+def tasks() -> list[Task]:
+    targets = {
+        (1, "E"): 0.5, (1, "P"): 0.5, (1, "C"): 0.5,
+        (2, "E"): 5, (2, "P"): 5, (2, "C"): 5,
+        (3, "C"): 15, (4, "P"): 10, (4, "C"): 60,
+    }  # fmt: skip
+    out = []
+    for order in (1, 2, 3, 4):
+        for space in ("E", "P", "C"):
+            for group in ("E(3)", "SE(3)"):
+                memory = GIB if (space, order, group) == ("C", 4, "E(3)") else None
+                out.append(Task(space, group, order, None, targets.get((order, space)), memory))
+    out.append(Task("P", "E(3)", 4, (2, 2, 2, 2, 2), 10))
+    out.append(Task("C", "E(3)", 4, (2, 2, 2, 2, 2), 60, GIB))
+    return out
+
+
+def measure(task: Task) -> dict[str, float | int]:
+    """Solve in this process; called in a fresh one."""
+    import torch
+
+    from anygatr import Algebra, euclidean, linear_maps, multilinear_maps
+
+    torch.set_num_threads(1)
+    start, started = time.process_time(), time.perf_counter()
+    algebra = {"E": Algebra(3), "P": Algebra(3, 0, 1), "C": Algebra(4, 1, 0, ("e1", "e2", "e3", "e+", "e-"))}[task.space]
+    infinity = {"E": lambda: None, "P": lambda: -algebra["e0"], "C": lambda: algebra["e-"] - algebra["e+"]}[task.space]()
+    symmetry = euclidean(algebra, infinity, mirrors=task.group == "E(3)")
+    basis = linear_maps(symmetry) if task.order == 1 else multilinear_maps(symmetry, task.order)
+    maps = len(basis if task.block is None else basis.block(task.block))
+    seconds, wall = time.process_time() - start, time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"maps": maps, "seconds": round(seconds, 4), "wall_seconds": round(wall, 4), "peak_bytes": peak}
+
+
+def run(task: Task) -> dict[str, Any]:
+    """The measurement of a task, made by a new interpreter restricted to one thread."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", json.dumps(asdict(task))],
+        env={**os.environ, **threads}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    in_time = task.target_seconds is None or found["seconds"] < task.target_seconds
+    in_memory = task.target_bytes is None or found["peak_bytes"] < task.target_bytes
+    return {**asdict(task), **found, "met": in_time and in_memory}
+
+
+def machine() -> dict[str, object]:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "load_average": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("anygatr", "torch", "numpy")},
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]], host: dict[str, object]) -> None:
+    """Everything or nothing: a file under another name, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"machine": host, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time the solver against its targets, on one core.")
+    parser.add_argument("--only", choices=["E", "P", "C"], help="one algebra instead of all three")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "solver.json")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        given = json.loads(args.measure)
+        print(json.dumps(measure(Task(**{**given, "block": given["block"] and tuple(given["block"])}))))
+        return
+
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.progress import track
+    from rich.table import Table
+
+    console, host = Console(width=100), machine()
+    chosen = [task for task in tasks() if args.only in (None, task.space)]
+    rows = [run(task) for task in track(chosen, "solving", console=console, transient=True)]
+    table = Table(
+        "algebra", "group", "order", "what", "maps", "CPU s", "target", "wall s", "MiB", "limit", "met", box=SIMPLE
+    )
+    for task, row in zip(chosen, rows, strict=True):
+        table.add_row(
+            task.space, task.group, str(task.order), task.label, str(row["maps"]), f"{row['seconds']:.2f}",
+            "" if task.target_seconds is None else f"{task.target_seconds:g}",
+            f"{row['wall_seconds']:.2f}", f"{row['peak_bytes'] / 2**20:.0f}",
+            "" if task.target_bytes is None else f"{task.target_bytes / 2**20:.0f}", "yes" if row["met"] else "NO",
+        )  # fmt: skip
+    console.print(table)
+    write(args.out, rows, host)
+    console.print(f"{host['cpu']}, one thread, load {host['load_average']}; rows in {args.out}")
+    sys.exit(not all(row["met"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
