@@ -1,6 +1,7 @@
 """What the documentation says is true: its Python runs, the tests it names exist, its links lead somewhere."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
+    """In an empty directory that looks like the repository as far as the documentation refers to it."""
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names: dict = {}
@@ -42,6 +45,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.name not in SLOW], ids=lambda p: p.name)
 def test_examples_run(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [example.name])
     torch.manual_seed(0)
     exec(compile(example.read_text(), example.name, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out

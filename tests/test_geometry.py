@@ -253,6 +253,15 @@ def test_bad_declarations(change, message):
         replace(geometry("P", 2), **change)
 
 
+def test_a_group_built_with_o_instead_of_infinity_is_rejected():
+    """It has as many maps, 20, and passes its own commutator check, but is another group."""
+    geo = geometry("C")
+    swapped = euclidean(geo.algebra, geo.o)
+    assert len(replace(geo, symmetry=swapped, infinity=geo.o, ideal=None).linear_basis) == len(geo.linear_basis)
+    with pytest.raises(ValueError, match="moves infinity"):
+        replace(geo, symmetry=swapped)
+
+
 def test_a_declaration_of_ones_own():
     """The Poincare group of 2 + 1 dimensional spacetime: points are events, and nothing else has to be written."""
     alg = Algebra(1, 2, 1, names=("e9", "e0", "e1", "e2"))

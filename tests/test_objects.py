@@ -361,6 +361,7 @@ def test_bad_input_names_the_argument():
         (lambda: geo.embed_point(torch.zeros(5, 2)), r"x has shape \(5, 2\).*3 components"),
         (lambda: geo.embed_point(torch.zeros(5, 3).long()), "x is torch.int64; pass a floating point"),
         (lambda: geo.embed_point(torch.full((2, 3), torch.nan)), r"x contains NaN.*index \(0, 0\)"),
+        (lambda: geo.embed_point(torch.zeros(5, 3), torch.zeros(2)), r"origin has shape \(2,\); give it 3 coordinates"),
         (lambda: geo.extract_point(torch.zeros(5, 16)), "32 blades"),
         (lambda: geo.extract_vector(torch.zeros(5, 16)), "32 blades"),
         (lambda: geo.extract_scalar(torch.zeros(5, 16)), "32 blades"),

@@ -19,6 +19,12 @@ _HOME = {
     "construct": "expressivity",
     "Geometry": "geometry",
     "geometry": "presets",
+    "Width": "nn.width",
+    "GATr": "nn.gatr",
+    "ConditionalGATr": "nn.conditional",
+    "AxialGATr": "nn.axial",
+    "model": "model",
+    "summary": "summary",
 }
 
 __version__ = "0.1.0"

@@ -68,25 +68,11 @@ class Inner:
 
     def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """q_b."""
-        return torch.cat([x[start : start + count] for start, count, _ in self._runs(signed=False)])
+        return _signed(x, self.blades, (1.0,) * self.size)
 
     def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """signs_b k_b."""
-        runs = self._runs(signed=True)
-        return torch.cat(
-            [x[start : start + count] * sign if sign != 1 else x[start : start + count] for start, count, sign in runs]
-        )
-
-    def _runs(self, signed: bool) -> list[tuple[int, int, float]]:
-        """Maximal runs of consecutive blades, of one sign if `signed`: slices are cheaper than gathers."""
-        runs: list[tuple[int, int, float]] = []
-        for blade, sign in zip(self.blades, self.signs, strict=True):
-            start, count, last = runs[-1] if runs else (-2, 0, 0.0)
-            if blade == start + count and (sign == last or not signed):
-                runs[-1] = (start, count + 1, last)
-            else:
-                runs.append((blade, 1, sign))
-        return runs
+        return _signed(x, self.blades, self.signs)
 
 
 @dataclass(frozen=True)
@@ -125,9 +111,15 @@ class Distance:
         return torch.cat([-weight.square(), -point.square().sum(0, keepdim=True), 2 * weight * point])
 
     def _normalised(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        weight = x[self.weight : self.weight + 1]
+        both = _signed(x, (self.weight, *self.coordinates), (1.0, *self.signs))
+        weight, point = both.split([1, len(self.coordinates)])
         scale = weight / (weight.square() + self.eps)
-        point = torch.stack(
-            [x[b] if sign == 1 else x[b] * sign for b, sign in zip(self.coordinates, self.signs, strict=True)]
-        )
         return weight * scale, point * scale
+
+
+def _signed(
+    x: Float[Tensor, "k *tokens c"], blades: tuple[int, ...], signs: tuple[float, ...]
+) -> Float[Tensor, "f *tokens c"]:
+    """Some blades, each with its sign. Unbound first: the gradient of a slice would fill all blades with zeros."""
+    parts = x.unbind()
+    return torch.stack([parts[b] if sign == 1 else parts[b] * sign for b, sign in zip(blades, signs, strict=True)])

@@ -84,7 +84,7 @@ class Geometry(Points, Rigid):
     @cached_property
     def needs_reference(self) -> bool:
         """Whether a declared product is odd under mirrors, so that a pseudoscalar of the data has to multiply it."""
-        return not all(self.symmetry.is_equivariant(product) for product in self.products)
+        return not all(_is_equivariant(product, self.symmetry) for product in self.products)
 
     @cached_property
     def reference_blade(self) -> int:
@@ -126,6 +126,9 @@ class Geometry(Points, Rigid):
     def __hash__(self) -> int:
         return hash(self._key)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Geometry":
+        return self  # immutable, so copies of a network share it
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Geometry, tuple(getattr(self, field.name) for field in fields(self))
 
@@ -151,6 +154,12 @@ class Geometry(Points, Rigid):
             raise ValueError(f"infinity={alg.format(self.infinity)} must be null and orthogonal to the axes {self.axes}")
         if bool(alg.outer(self.ideal, self.infinity).any()) or bool(self.ideal.any()) != bool(self.infinity.any()):
             raise ValueError(f"ideal={alg.format(self.ideal)} must be a multiple of infinity={alg.format(self.infinity)}")
+        for b in self.symmetry.generators:
+            if bool((alg.outer(alg.commutator(b) @ self.infinity, self.infinity).abs() > 1e-9).any()):
+                raise ValueError(
+                    f"symmetry: the generator {alg.format(b)} moves infinity={alg.format(self.infinity)}, so points would "
+                    "not follow it; build it as euclidean(algebra, infinity)"
+                )
         if self.time is not None and self.time not in self.axes:
             raise ValueError(f"time={self.time!r} must be one of axes={self.axes!r}")
         _choice("point", self.point, (*get_args(PointRule), None))
@@ -164,7 +173,7 @@ class Geometry(Points, Rigid):
     def _check_network(self) -> None:
         for product in self.products:
             _choice("products", product, get_args(Product))
-            if not Symmetry(self.algebra, self.symmetry.generators).is_equivariant(product):
+            if not _is_equivariant(product, Symmetry(self.algebra, self.symmetry.generators)):
                 raise ValueError(
                     f"products={self.products!r}: {product!r} does not commute with the generators of {self.name!r}"
                 )
@@ -190,6 +199,11 @@ def _vector(algebra: Algebra, x: Tensor | str | None, label: str) -> Float[Tenso
             f"{label} must be a vector of {algebra}: a multivector of grade 1 and shape ({algebra.dim},), or a name"
         )
     return out
+
+
+def _is_equivariant(product: Product, symmetry: Symmetry) -> bool:
+    # versors act by automorphisms of the geometric product; the check would take long in large algebras
+    return product == "geometric" or symmetry.is_equivariant(product)
 
 
 def _choice(label: str, value: object, options: tuple[object, ...]) -> None:

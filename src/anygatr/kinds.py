@@ -91,9 +91,10 @@ def positions(geo: Geometry, kind: str, values: Tensor) -> Tensor | None:
 
 def move(geo: Geometry, kind: str, values: Tensor, matrix: Tensor, translation: Tensor) -> Tensor:
     """The values after x -> matrix x + translation: how coordinates of this kind transform."""
+    matrix, translation = geo.on_axes(matrix, translation)
     if kind == "pseudoscalar":
         return torch.linalg.det(matrix) * values
-    if kind == "momentum" and len(matrix) == values.shape[-1]:
+    if kind == "momentum" and geo.time is not None:
         return values @ matrix.T
     named = zip(lookup(kind).pieces, split(geo, kind, values), strict=True)
     turned = tuple(_turn(geo, piece, x, matrix, translation) for piece, x in named)

@@ -1,17 +1,19 @@
 """Coordinates in, coordinates out: a network between named fields of R^d."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from anygatr.batch import Batch
-from anygatr.fields import Inputs, Targets
+from anygatr.fields import Field, Inputs, Targets
 from anygatr.geometry import Geometry
+from anygatr.nn.config import arguments
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.presets import geometry
+from anygatr.tokens import Tokens
 
 
 def model(
@@ -33,6 +35,10 @@ def model(
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
     again to every query and key. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
+
+    Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
+    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
+    the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
     """
     return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, **options)
 
@@ -62,6 +68,7 @@ class Model(nn.Module):
         **options: Any,
     ):
         super().__init__()
+        self.config = arguments(locals())
         self.geo = geometry(geo) if isinstance(geo, str) else geo
         self.inputs = Inputs(self.geo, inputs)
         self.targets = Targets(self.geo, targets)
@@ -82,27 +89,21 @@ class Model(nn.Module):
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
-        batch = Batch.check(self.inputs, fields, mask, offsets)
-        device = next(iter(batch.values.values())).device
+        tokens = Tokens.check(self.inputs, fields, mask, offsets)
+        device = next(iter(tokens.values.values())).device
         weights = next(self.parameters()).dtype
         # reduced precision is for the network alone: coordinates far from the origin would lose their digits
         with torch.autocast(device.type, enabled=False):
-            origin = batch.origin(self.inputs, self.origin)
-            x, s = self.inputs.embed(batch.values, origin)
+            origin = tokens.origin(self.inputs, self.origin)
+            x, s = self.inputs.embed(tokens.values, origin)
         y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
         with torch.autocast(device.type, enabled=False):
             y = y.to(torch.promote_types(y.dtype, weights))
-            tokens = self.targets.read(y, origin)
-            pooled = self.targets.read(batch.pool(y), batch.of_samples(origin)) if "sample" in self.per.values() else {}
-        dtype = max((value.dtype for value in fields.values()), key=lambda dtype: dtype.itemsize)
-        out = {}
-        for field in self.targets.fields:
-            value = pooled[field.name] if self.per[field.name] == "sample" else tokens[field.name]
-            if mask is not None and self.per[field.name] == "token":
-                value = value.masked_fill(~mask.unsqueeze(-1), 0.0)
-            value = value.squeeze(-1) if field.columns(self.geo) == 1 else value
-            out[field.name] = value.to(torch.promote_types(value.dtype, dtype))
-        return out
+            out = self.targets.read(y, origin)
+            if "sample" in self.per.values():
+                pooled = self.targets.read(tokens.pool(y), tokens.of_samples(origin))
+                out = {name: pooled[name] if self.per[name] == "sample" else value for name, value in out.items()}
+        return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the network's regions; embedding and reading stay eager."""
@@ -117,6 +118,13 @@ class Model(nn.Module):
             "origin": self.origin,
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
+
+    def _finished(self, field: Field, value: Tensor, tokens: Tokens) -> Tensor:
+        """Zero at the padding, without the axis of a single number, in a dtype as wide as the coordinates'."""
+        if tokens.mask is not None and self.per[field.name] == "token":
+            value = value.masked_fill(~tokens.mask.unsqueeze(-1), 0.0)
+        value = value.squeeze(-1) if field.columns(self.geo) == 1 else value
+        return value.to(reduce(torch.promote_types, (x.dtype for x in tokens.values.values()), value.dtype))
 
     def _checked_origin(self, origin: str | None) -> str | None:
         if self.targets.positional and not self.inputs.positional:

@@ -16,7 +16,7 @@ from anygatr.space import Coordinates, Multivector, coordinates, finite, nonzero
 class Rigid(Objects):
     """The embeddings of rigid motions and their inverses."""
 
-    def embed_rotation(self, rotation: Float[Tensor, "*batch q"]) -> Multivector:
+    def embed_rotation(self, rotation: Float[Tensor, "..."]) -> Multivector:
         """The rotor cos(a/2) - sin(a/2) B: from a quaternion (x, y, z, w) in 3D, an angle of shape (...,) in 2D."""
         return self.lift(self._rotor(rotation))
 
@@ -56,7 +56,7 @@ class Rigid(Objects):
         size = nonzero(self._square(n).abs().sqrt())
         return self._components(n / size), self._foot(plane, None)
 
-    def embed_motor(self, rotation: Float[Tensor, "*batch q"], t: Coordinates) -> Multivector:
+    def embed_motor(self, rotation: Float[Tensor, "..."], t: Coordinates) -> Multivector:
         """The rigid motion x -> R x + t as the versor (1 + infinity t / 2) R."""
         self.require("motor")
         rotor, shift = self._rotor(rotation), self._vector(t, "t")
@@ -74,16 +74,29 @@ class Rigid(Objects):
         `geo.symmetry.act(versor, mv)` applies it. Where there is no infinity translations act trivially, and this one
         is ignored. Where there is time a d x d matrix moves space alone, a (d+1) x (d+1) one is a Lorentz matrix.
         """
-        m = self._orthogonal(matrix)
+        shift = torch.zeros(len(self.axes)) if translation is None else translation
+        m, t = self.on_axes(*(torch.as_tensor(x).detach().double().cpu() for x in (matrix, shift)))
+        self._check_orthogonal(m)
         versor = self.algebra["1"]
         for u in reflections(m, self.split.space.squares):
             versor = self.algebra.geometric(versor, self.lift(self.split.space.vector(u)))
-        if translation is None:
-            return versor
-        t = self._vector(torch.as_tensor(translation).detach().double().cpu(), "translation")
-        return self.algebra.geometric(self._translator(t), versor)
+        return self.algebra.geometric(self._translator(self._vector(t, "translation")), versor)
 
-    def rotate(self, rotation: Float[Tensor, "*batch q"], x: Coordinates) -> Tensor:
+    def on_axes(self, matrix: Tensor, translation: Tensor) -> tuple[Tensor, Tensor]:
+        """A motion of space alone as one of space and time; any other as it is."""
+        if self.time is None:
+            return matrix, translation
+        place, size = [i for i, axis in enumerate(self.axes) if axis != self.time], len(self.axes)
+        whole, shift = torch.eye(size).to(matrix), torch.zeros(size).to(translation)
+        if matrix.shape == (self.dim, self.dim):
+            whole[torch.tensor(place)[:, None], torch.tensor(place)] = matrix
+            matrix = whole
+        if translation.shape == (self.dim,):
+            shift[place] = translation
+            translation = shift
+        return matrix, translation
+
+    def rotate(self, rotation: Float[Tensor, "..."], x: Coordinates) -> Tensor:
         """The vector x turned by a rotation: R x R^-1."""
         space, rotor = self.split.space, self._rotor(rotation)
         return self._components(space.geometric(space.geometric(rotor, self._vector(x, "x")), space.reverse(rotor)))
@@ -118,13 +131,8 @@ class Rigid(Objects):
         """+1 or -1: the rotor that turns e1 towards e2 changes sign with the metric of space."""
         return self.split.space.squares[-1]
 
-    def _orthogonal(self, matrix: Tensor) -> Tensor:
-        m, size = torch.as_tensor(matrix).detach().double().cpu(), len(self.axes)
-        if self.time is not None and m.shape == (self.dim, self.dim):
-            place = [i for i, axis in enumerate(self.axes) if axis != self.time]
-            whole = torch.eye(size, dtype=torch.float64)
-            whole[torch.tensor(place)[:, None], torch.tensor(place)] = m
-            m = whole
+    def _check_orthogonal(self, m: Tensor) -> None:
+        size = len(self.axes)
         if m.shape != (size, size):
             raise ValueError(f"matrix has shape {tuple(m.shape)}; geometry {self.name!r} needs ({size}, {size})")
         metric = torch.diag(torch.tensor(self.split.space.squares, dtype=torch.float64))
@@ -134,7 +142,6 @@ class Rigid(Objects):
                 f"matrix is not orthogonal: M^T g M differs from the metric g by {defect:.1e}; "
                 "orthogonalise it, e.g. torch.linalg.qr(matrix).Q"
             )
-        return m
 
 
 def reflections(matrix: Float[Tensor, "n n"], squares: tuple[int, ...]) -> list[Float[Tensor, " n"]]:

@@ -179,7 +179,13 @@ def finite(x: Tensor, label: str) -> Tensor:
 
 def relative(x: Tensor, origin: Tensor | None) -> Tensor:
     """Coordinates from the origin, subtracted in their own dtype."""
-    return x if origin is None else x - origin.to(x)
+    if origin is None:
+        return x
+    if origin.dim() < 1 or origin.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"origin has shape {tuple(origin.shape)}; give it {x.shape[-1]} coordinates, e.g. geo.origin(points)"
+        )
+    return x - origin.to(x)
 
 
 def absolute(x: Tensor, origin: Tensor | None) -> Tensor:

@@ -388,9 +388,10 @@ def _mirrors_coordinates(geo: Geometry, flip: Tensor) -> bool:
     """Whether embedding a mirrored point gives the mirrored embedded point."""
     if "point" not in geo.kinds:
         return True
-    x = torch.linspace(0.3, 0.9, geo.dim, dtype=torch.float64)
-    mirrored = geo.symmetry.act(geo.transform(flip, torch.zeros_like(x)), geo.embed_point(x))
-    return bool(torch.allclose(geo.embed_point(flip @ x), mirrored))
+    x = torch.linspace(0.3, 0.9, len(geo.axes), dtype=torch.float64)
+    mirrored = geo.symmetry.act(geo.transform(flip, torch.zeros(geo.dim, dtype=torch.float64)), geo.embed_point(x))
+    flipped = torch.cat([x[: len(geo.axes) - geo.dim], flip @ x[-geo.dim :]])  # time, if there is one, comes first
+    return bool(torch.allclose(geo.embed_point(flipped), mirrored))
 
 
 def _inside(geo: Geometry, motion: Motion) -> Tensor:

@@ -13,7 +13,7 @@ from anygatr.space import finite
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Tokens:
     """The fields of a batch, each (*tokens, columns), with what tells its samples apart.
 
     Dense batches have tokens (..., n) and perhaps a mask; packed ones have tokens (N,), the sample of each token and the
@@ -26,8 +26,8 @@ class Batch:
     sample: Tensor | None = None
 
     @classmethod
-    def check(cls, inputs: Inputs, values: Mapping[str, Tensor], mask: Tensor | None, offsets: Tensor | None) -> "Batch":
-        """The batch made of keyword arguments; a field with one row per sample is repeated for its tokens."""
+    def check(cls, inputs: Inputs, values: Mapping[str, Tensor], mask: Tensor | None, offsets: Tensor | None) -> "Tokens":
+        """The tokens made of keyword arguments; a field with one row per sample is repeated for its tokens."""
         _check_names(inputs, values)
         if mask is not None and offsets is not None:
             raise ValueError("mask and offsets were both given; packed tokens have no padding, so leave out the mask")
@@ -53,7 +53,7 @@ class Batch:
         return cls({name: finite(x, name) for name, x in expanded.items()}, mask)
 
     @classmethod
-    def _packed(cls, shaped: dict[str, Tensor], offsets: Tensor) -> "Batch":
+    def _packed(cls, shaped: dict[str, Tensor], offsets: Tensor) -> "Tokens":
         count = max(x.shape[0] for x in shaped.values())
         sample = samples(offsets, count)
         rows = {name: x[sample.to(x.device)] if x.shape[0] == len(offsets) - 1 != count else x for name, x in shaped.items()}
