@@ -13,6 +13,7 @@ from anygatr.nn.gatr import GATr
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 from anygatr.presets import geometry
+from anygatr.solver import linear_maps
 from anygatr.symmetry import euclidean
 from anygatr.testing import assert_equivariant, certify, equivariance_error
 
@@ -76,7 +77,11 @@ def test_a_vector_bias_is_found_in_its_layer():
 def test_o_for_infinity_is_rejected():
     """The maps solved with o in place of infinity: the right number of them, the wrong symmetry."""
     geo = geometry("C", init="kaiming")  # with "identity" the maps through infinity start at zero
-    swapped = replace(geo, symmetry=euclidean(geo.algebra, geo.o), name="swapped")
+    wrong = euclidean(geo.algebra, geo.o)
+    with pytest.raises(ValueError, match="points would not follow"):
+        replace(geo, symmetry=wrong)
+    swapped = replace(geo, name="swapped")
+    swapped.__dict__["linear_basis"] = linear_maps(wrong)  # past the check, as a wrong solver would
     net = network(swapped).double()
     certificate = certify(net, geo)
     assert not certificate.ok
