@@ -1,0 +1,17 @@
+"""What `anygatr report` is asked: where a comparison lies and where its page goes. No heavy imports."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Turn the rows of a comparison into one self-contained HTML file."""
+
+    directory: Annotated[Positional[Path], arg(metavar="DIRECTORY")]
+    """The directory that `anygatr compare --out` wrote."""
+    out: Path | None = None
+    """The file to write; by default report.html in that directory."""
