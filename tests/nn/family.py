@@ -15,7 +15,7 @@ GEOMETRIES = [
     *(geometry(name, dim, mirrors) for name in ("E", "P", "iP", "C") for dim in (2, 3) for mirrors in (True, False)),
     *(geometry("L", 3, mirrors) for mirrors in (True, False)),
 ]
-SMALL = [geometry("E", 2), geometry("iP", 2), geometry("C", 2, mirrors=False), geometry("L", 2)]
+SMALL = [geometry("E", 2), geometry("iP", 2), geometry("C", 1, mirrors=False), geometry("L", 2)]
 
 
 def name(geo: Geometry) -> str:
@@ -66,7 +66,9 @@ LAYERS: dict[str, Callable[[Geometry], nn.Module]] = {
 }
 
 
-def stream(geo: Geometry, rng: torch.Generator, tokens: tuple[int, ...] = (2, 5), width: Width = WIDTH) -> tuple[Tensor, Tensor]:
+def stream(
+    geo: Geometry, rng: torch.Generator, tokens: tuple[int, ...] = (2, 5), width: Width = WIDTH
+) -> tuple[Tensor, Tensor]:
     x = torch.randn(geo.algebra.dim, *tokens, width.mv, generator=rng, dtype=torch.float64)
     return x, torch.randn(*tokens, width.s, generator=rng, dtype=torch.float64)
 
@@ -81,6 +83,10 @@ def run(layer: nn.Module, geo: Geometry, x: Tensor, s: Tensor) -> tuple[Tensor, 
     return layer(x, s)
 
 
+def caller(layer: nn.Module, geo: Geometry) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return lambda x, s: run(layer, geo, x, s)
+
+
 def moved(geo: Geometry, versor: Tensor, x: Tensor) -> Tensor:
     """The action on blade-major multivectors, in float64."""
     return torch.einsum("ij,j...->i...", geo.algebra.action(versor).double(), x.double())
@@ -90,7 +96,8 @@ def defect(
     call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], geo: Geometry, x: Tensor, s: Tensor, versor: Tensor
 ) -> float:
     """Relative difference between moving what goes in and moving what comes out."""
-    (y, t), (y_moved, t_moved) = call(x, s), call(moved(geo, versor, x).to(x), s)
+    with torch.no_grad():
+        (y, t), (y_moved, t_moved) = call(x, s), call(moved(geo, versor, x).to(x), s)
     expected = moved(geo, versor, y)
     scale = max(float(y_moved.abs().max()), float(expected.abs().max()), 1e-30)
     scalars = float((t_moved - t).abs().max()) / max(float(t.abs().max()), 1e-30) if t.numel() else 0.0

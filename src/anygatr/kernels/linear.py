@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ class LinearPlan:
     def multiply_adds(self) -> int:
         """Multiply-adds per pair of an input and an output channel."""
         return sum(run.length for run in self.products)
+
+    @cached_property
+    def unwritten(self) -> tuple[int, ...]:
+        """The blades that nothing is mapped to."""
+        return unwritten(self.products, self.blades)
 
     @cached_property
     def transposed(self) -> "LinearPlan":
@@ -99,8 +105,9 @@ def equi_linear(
     """
     x, weight, extra = shortened(x, weight, extra)
     tokens = x.shape[2:-1]
-    flat = recombine(x.reshape(len(x), plan.blades, -1, x.shape[-1]), plan.enter)
-    y, picked = _Linear.apply(flat, weight, extra.reshape(len(plan.invariant), -1, weight.shape[-1]), plan, parts)
+    n = prod(tokens)
+    flat = recombine(x.reshape(len(x), plan.blades, n, x.shape[-1]), plan.enter)
+    y, picked = _Linear.apply(flat, weight, extra.reshape(len(plan.invariant), n, weight.shape[-1]), plan, parts)
     y = recombine(y, plan.leave)
     return y.view(parts, plan.blades, *tokens, y.shape[-1]), picked.view(len(plan.invariant), *tokens, weight.shape[1])
 
@@ -120,22 +127,16 @@ class _Linear(torch.autograd.Function):
         y = x.new_empty(parts, plan.blades, x.shape[2], width)
         blocks = _blocks(weight, len(x), parts)
         for run in plan.products:
+            sources = [x[g, run.inputs].flatten(0, 1) for g in range(len(x))]
             for h in range(parts):
                 target = y[h, run.outputs].flatten(0, 1)
-                for g in range(len(x)):
+                for g, source in enumerate(sources):
                     beta = 0 if run.first and g == 0 else 1
-                    torch.addmm(
-                        target,
-                        x[g, run.inputs].flatten(0, 1),
-                        blocks[g][h][run.weight],
-                        beta=beta,
-                        alpha=run.factor,
-                        out=target,
-                    )
-        for k in unwritten(plan.products, plan.blades):
+                    target.addmm_(source, blocks[g][h][run.weight], beta=beta, alpha=run.factor)
+        for k in plan.unwritten:
             y[:, k].zero_()
         for j, k in enumerate(plan.invariant):
-            y[:, k] += extra[j].view(-1, parts, width).movedim(1, 0)
+            y[:, k] += extra[j].unflatten(-1, (parts, width)).movedim(1, 0)
         return y, _invariant(x, plan)
 
     @staticmethod
@@ -165,10 +166,11 @@ class _WeightGradient(torch.autograd.Function):
         out = x.new_zeros(plan.mixing.shape[1], len(x) * x.shape[-1], len(y) * y.shape[-1])
         blocks = _blocks(out, len(x), len(y))
         for run in plan.products:
+            targets = [y[h, run.outputs].flatten(0, 1) for h in range(len(y))]
             for g in range(len(x)):
                 source = x[g, run.inputs].flatten(0, 1).t()
-                for h in range(len(y)):
-                    blocks[g][h][run.weight].addmm_(source, y[h, run.outputs].flatten(0, 1), alpha=run.factor)
+                for h, target in enumerate(targets):
+                    blocks[g][h][run.weight].addmm_(source, target, alpha=run.factor)
         return out
 
     @staticmethod
@@ -206,10 +208,8 @@ class _Recombine(torch.autograd.Function):
             source, target = x[:, run.inputs], y[:, run.outputs]
             if not run.first:
                 target.add_(source, alpha=run.factor)
-            elif run.factor == 1:
-                target.copy_(source)
             else:
-                torch.mul(source, run.factor, out=target)
+                target.copy_(source if run.factor == 1 else source * run.factor)
         return y
 
     @staticmethod

@@ -95,7 +95,7 @@ def _packed_backward(
     place = 0
     for bucket in _buckets(slots, real, buckets, q):
         folded = bucket.fold(q, k, v)
-        grad_rows, out_rows = bucket.fold(grad, k, v)[0], bucket.fold(out, k, v)[0]
+        grad_rows, out_rows = bucket.rows(grad, k), bucket.rows(out, k)
         shape = folded[0].shape[:-1]
         total = totals[place : place + shape.numel()].view(shape)
         place += shape.numel()
@@ -151,6 +151,13 @@ class _Bucket(NamedTuple):
     def fold(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The samples' rows, heads before tokens."""
         return flash.fold(q[self.slots], k[self.slots], v[self.slots])
+
+    def rows(self, t: Float[Tensor, "n h w"], k: Tensor) -> Tensor:
+        """The rows of an output folded as its queries; padding, which repeats a token, is zero."""
+        rows = t[self.slots]
+        if self.real is not None:
+            rows = rows * self.real.view(*self.slots.shape, 1, 1)
+        return flash.fold(rows, k[:1, None], k[:1, None])[0]
 
     def put(self, target: Float[Tensor, "n h w"], rows: Tensor) -> Tensor:
         """Write the rows back to their tokens, in place."""

@@ -109,8 +109,9 @@ def _evaluate(a: Tensor, b: Tensor, plan: BilinearPlan) -> Tensor:
     a, b = a.contiguous(), b.contiguous()
     out = a.new_zeros(plan.sizes[0], *a.shape[1:])
     for term in plan.terms:
-        # unbound once: making a view of a blade costs as much as multiplying it
-        target, left, right = out[term.target].unbind(), a[term.left].unbind(), b[term.right].unbind()
+        # all views made once: making a view of a blade costs as much as multiplying it
+        left, right = a[term.left].unbind(), b[term.right].unbind()
+        target = [out[term.target, k] for k in range(out.shape[1])]  # one by one: views from unbind are not written in place
         for k, i, j, sign in term.entries:
             target[k].addcmul_(left[i], right[j], value=sign)
     return out

@@ -1,6 +1,7 @@
 """Sparse linear maps between blades as runs of consecutive blades, so that each run is one operation on two slices."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -47,6 +48,7 @@ def runs(entries: Iterable[tuple[int, float, int, int]]) -> tuple[Run, ...]:
     return tuple(out)
 
 
+@lru_cache(maxsize=256)
 def transposed(forward: tuple[Run, ...]) -> tuple[Run, ...]:
     """The runs of the transposed map."""
     return runs((r.weight, r.factor, r.source + j, r.target + j) for r in forward for j in range(r.length))

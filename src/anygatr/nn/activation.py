@@ -8,12 +8,18 @@ from anygatr.kernels.gate import gated_gelu
 
 
 class GatedGELU(nn.Module):
-    """Multivectors times the GELU (tanh form) of their own scalar part; scalars through the exact GELU."""
+    """Multivectors times the GELU (tanh form) of their own scalar part; scalars through the "exact" or the "tanh" form."""
 
     layout = "blades"
+
+    def __init__(self, scalar_gelu: str = "exact"):
+        super().__init__()
+        if scalar_gelu not in ("exact", "tanh"):
+            raise ValueError(f"scalar_gelu={scalar_gelu!r} must be 'exact' or 'tanh'")
+        self.approximate = "tanh" if scalar_gelu == "tanh" else "none"
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each channel by itself."""
-        return gated_gelu(x), functional.gelu(s)
+        return gated_gelu(x), functional.gelu(s, approximate=self.approximate)

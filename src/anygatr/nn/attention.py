@@ -13,6 +13,7 @@ from anygatr.kernels.precision import lengthened, shortened, without_autocast
 from anygatr.nn import init
 from anygatr.nn.batch import Batch
 from anygatr.nn.linear import EquiLinear
+from anygatr.nn.norm import LayerNorm
 from anygatr.nn.rope import rotate
 from anygatr.nn.width import Width
 
@@ -39,9 +40,9 @@ class Attend(nn.Module):
 
     layout = "blades"
 
-    def __init__(self, geometry: Geometry, heads: int, head: Width, rope: bool = False):
+    def __init__(self, geometry: Geometry, heads: int, key_heads: int, head: Width, rope: bool = False):
         super().__init__()
-        self.heads, self.head, self.rope = heads, head, rope
+        self.heads, self.key_heads, self.head, self.rope = heads, key_heads, head, rope
         self.features = geometry.features
         self.blades = geometry.algebra.dim
         learned = [f for f in self.features if f.learned]
@@ -65,7 +66,7 @@ class Attend(nn.Module):
         with without_autocast(q[0]):
             query = self._compared(lengthened(*q), packed, key=False)
             key = self._compared(lengthened(*k), packed, key=True)
-        value = torch.cat([_by_head(v[0], self.head.mv), v[1].unflatten(-1, (-1, self.head.s))], -1)
+        value = torch.cat([_by_head(v[0], self.key_heads), v[1].unflatten(-1, (self.key_heads, -1))], -1)
         query, key, value = (lengthened if self.precise else shortened)(query, key, value)
         with without_autocast(query):
             out = attention(query, key, value, 1 / sqrt(max(self.size, 1)), mask, packed)
@@ -79,13 +80,14 @@ class Attend(nn.Module):
     def _compared(self, channels: tuple[Tensor, ...], packed: Packed | None, key: bool) -> Tensor:
         """(*tokens, heads, numbers compared)."""
         x, s = channels
+        heads = self.key_heads if key else self.heads
         parts, weights = [], iter(self.log_weights)
         for feature in self.features:
-            part = _by_head(feature.key(x) if key else feature.query(x), self.head.mv)
+            part = _by_head(feature.key(x) if key else feature.query(x), heads)
             if feature.learned and not key:
                 part = part * next(weights).exp().repeat(1, feature.size)
             parts.append(part)
-        s = s.unflatten(-1, (-1, self.head.s))
+        s = s.unflatten(-1, (heads, -1))
         if self.rope:
             position = torch.arange(s.shape[-3], device=s.device) if packed is None else packed.position
             s = rotate(s, position)
@@ -95,7 +97,8 @@ class Attend(nn.Module):
 class SelfAttention(nn.Module):
     """Queries, keys and values from one linear layer; the network's input channels may be seen again by q and k.
 
-    `head` overrides the width of a head; `values_see_inputs` lets the values, too, see the input channels again.
+    `head` overrides the width of a head; `values_see_inputs` lets the values, too, see the input channels again;
+    `inner_norm` normalises the queries, keys and values of each head.
     """
 
     layout = "blades"
@@ -110,6 +113,8 @@ class SelfAttention(nn.Module):
         rope: bool = False,
         head: Width | None = None,
         values_see_inputs: bool = False,
+        inner_norm: bool = False,
+        reinsert_s: int = 0,
     ):
         super().__init__()
         self.geometry, self.inputs = geometry, width
@@ -118,8 +123,10 @@ class SelfAttention(nn.Module):
         self.splits = tuple(head * n for n in groups)
         self.qkv = EquiLinear(geometry, width, head * sum(groups))
         seeing = sum(groups) if values_see_inputs else groups[0] + groups[1]
-        self.again = EquiLinear(geometry, Width(reinsert, 0), head * seeing, bias=False) if reinsert else None
-        self.attend = Attend(geometry, heads, head, rope)
+        again = Width(reinsert, reinsert_s)
+        self.again = EquiLinear(geometry, again, head * seeing, bias=False) if any(again) else None
+        self.norm = LayerNorm(geometry) if inner_norm else None
+        self.attend = Attend(geometry, heads, groups[1], head, rope)
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
 
     def forward(
@@ -128,7 +135,12 @@ class SelfAttention(nn.Module):
         """Every token attends to all real tokens of its sample."""
         x, s = self.qkv(x, s)
         if self.again is not None:
-            x, s = _add_first((x, s), self.again(batch.inputs, s[..., :0]))
+            scalars = s[..., :0] if batch.scalars is None else batch.scalars
+            x, s = _add_first((x, s), self.again(batch.inputs, scalars))
+        if self.norm is not None:
+            every = self.attend.heads + 2 * self.attend.key_heads
+            x, s = self.norm(x.unflatten(-1, (every, -1)), s.unflatten(-1, (every, -1)))
+            x, s = x.flatten(-2), s.flatten(-2)
         q, k, v = zip(x.split([w.mv for w in self.splits], -1), s.split([w.s for w in self.splits], -1), strict=True)
         return self.out(*self.attend(q, k, v, batch.mask, batch.packed))
 
@@ -142,10 +154,11 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.geometry, self.inputs, self.condition = geometry, width, condition
         head = head_width(width, heads)
-        self.shared = head * (1 if multi_query else heads)
+        key_heads = 1 if multi_query else heads
+        self.shared = head * key_heads
         self.q = EquiLinear(geometry, width, head * heads)
         self.kv = EquiLinear(geometry, condition, self.shared * 2)
-        self.attend = Attend(geometry, heads, head)
+        self.attend = Attend(geometry, heads, key_heads, head)
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
 
     def forward(
@@ -162,8 +175,8 @@ class CrossAttention(nn.Module):
         return self.out(*self.attend(self.q(x, s), k, v, mask))
 
 
-def _by_head(x: Float[Tensor, "f *tokens h*c"], channels: int) -> Float[Tensor, "*tokens h f*c"]:
-    return x.unflatten(-1, (-1, channels)).movedim(0, -2).flatten(-2)
+def _by_head(x: Float[Tensor, "f *tokens h*c"], heads: int) -> Float[Tensor, "*tokens h f*c"]:
+    return x.unflatten(-1, (heads, -1)).movedim(0, -2).flatten(-2)
 
 
 def _add_first(xs: tuple[Tensor, Tensor], more: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

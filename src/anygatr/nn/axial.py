@@ -7,6 +7,7 @@ from anygatr.geometry import Geometry
 from anygatr.nn import border
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import Block
+from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
@@ -30,12 +31,14 @@ class AxialGATr(nn.Module):
         rope: bool = False,
     ):
         super().__init__()
+        self.config = arguments(locals())
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
         self.linear_in = EquiLinear(geometry, inputs, hidden)
-        options = {"multi_query": multi_query, "rope": rope}
-        self.blocks = nn.ModuleList(Block(geometry, hidden, heads, dropout, **options) for _ in range(blocks))
+        self.blocks = nn.ModuleList(
+            Block(geometry, hidden, heads, dropout, multi_query=multi_query, rope=rope) for _ in range(blocks)
+        )
         self.linear_out = EquiLinear(geometry, hidden, outputs)
 
     def forward(

@@ -13,14 +13,15 @@ from anygatr.kernels.packed import Packed
 class Batch(NamedTuple):
     """`mask` (dense, padded) or `packed` (ragged), or neither (dense and full).
 
-    `reference` is the number by which products that are odd under mirrors are multiplied, `inputs` the network's input
-    channels that every query and key sees again.
+    `reference` is the number by which products that are odd under mirrors are multiplied, `inputs` and `scalars` the
+    network's input channels that every query and key sees again.
     """
 
     reference: Float[Tensor, "*#tokens 1"]
     inputs: Float[Tensor, "k *tokens r"]
     mask: Bool[Tensor, "*batch n"] | None = None
     packed: Packed | None = None
+    scalars: Float[Tensor, "*tokens r_s"] | None = None
 
 
 def reference(

@@ -8,6 +8,7 @@ from anygatr.geometry import Geometry
 from anygatr.kernels.product import product_plan, products
 from anygatr.nn import init
 from anygatr.nn.linear import EquiLinear
+from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
 
 
@@ -15,12 +16,12 @@ class GeometricBilinear(nn.Module):
     """y = L(l_1(x) r_1(x), l_2(x) v r_2(x), ...): all factors from one linear layer, their products into another.
 
     The hidden channels, as many as there are outputs, are shared equally by the products. A product that is odd under
-    mirrors is multiplied by `reference`, an equally odd number of the sample.
+    mirrors is multiplied by `reference`, an equally odd number of the sample. `inner_norm` normalises y.
     """
 
     layout = "blades"
 
-    def __init__(self, geometry: Geometry, inputs: Width, outputs: Width):
+    def __init__(self, geometry: Geometry, inputs: Width, outputs: Width, inner_norm: bool = False):
         super().__init__()
         self.geometry, self.inputs = geometry, inputs
         names = geometry.products
@@ -29,6 +30,7 @@ class GeometricBilinear(nn.Module):
         variants = [init.ALMOST_UNIT if factor == 1 else init.DEFAULT for factor in range(2 * len(names))]
         self.factors = EquiLinear(geometry, inputs, Width(2 * len(names) * hidden, 0), variants=variants)
         self.out = EquiLinear(geometry, Width(len(names) * hidden, inputs.s), outputs)
+        self.norm = LayerNorm(geometry) if inner_norm else None
         self.plan = product_plan(geometry.algebra, names)
         referred = geometry.needs_reference and geometry.join_reference == "data"
         self.odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in names)
@@ -47,6 +49,8 @@ class GeometricBilinear(nn.Module):
         factors, _ = self.factors.parts(x.unsqueeze(0), s, parts=2 * len(self.odd))
         out = products(factors, self.plan)
         if any(self.odd):
-            out = out * torch.stack([reference if odd else torch.ones_like(reference) for odd in self.odd]).unsqueeze(1)
+            number = reference[(None,) * (x.dim() - 1 - reference.dim())]
+            out = out * torch.stack([number if odd else torch.ones_like(number) for odd in self.odd]).unsqueeze(1)
         y, t = self.out.parts(out, s)
-        return y.squeeze(0), t
+        y = y.squeeze(0)
+        return (y, t) if self.norm is None else self.norm(y, t)

@@ -17,16 +17,26 @@ Stream = tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]
 
 
 class MLP(nn.Module):
-    """Geometric bilinear to twice the width, gated GELU, linear back."""
+    """Geometric bilinear to `ratio` times the width, gated GELU, linear back."""
 
     layout = "blades"
 
-    def __init__(self, geometry: Geometry, width: Width, dropout: float = 0.0):
+    def __init__(
+        self,
+        geometry: Geometry,
+        width: Width,
+        dropout: float = 0.0,
+        ratio: int = 2,
+        inner_norm: bool = False,
+        scalar_gelu: str = "exact",
+    ):
         super().__init__()
+        if not isinstance(ratio, int) or isinstance(ratio, bool) or ratio < 1:
+            raise ValueError(f"mlp_ratio={ratio!r} must be a positive integer; the default is 2")
         self.geometry, self.inputs = geometry, width
-        self.bilinear = GeometricBilinear(geometry, width, width * 2)
-        self.activation = GatedGELU()
-        self.out = EquiLinear(geometry, width * 2, width)
+        self.bilinear = GeometricBilinear(geometry, width, width * ratio, inner_norm)
+        self.activation = GatedGELU(scalar_gelu)
+        self.out = EquiLinear(geometry, width * ratio, width)
         self.dropout = GradeDropout(geometry, dropout)
 
     def forward(
@@ -41,13 +51,23 @@ class Block(nn.Module):
 
     layout = "blades"
 
-    def __init__(self, geometry: Geometry, width: Width, heads: int, dropout: float = 0.0, **attention: object):
+    def __init__(
+        self,
+        geometry: Geometry,
+        width: Width,
+        heads: int,
+        dropout: float = 0.0,
+        mlp_ratio: int = 2,
+        inner_norm: bool = False,
+        scalar_gelu: str = "exact",
+        **attention: object,
+    ):
         super().__init__()
         self.geometry, self.inputs = geometry, width
         self.norm = LayerNorm(geometry)
-        self.attention = SelfAttention(geometry, width, heads, **attention)  # type: ignore[arg-type]
+        self.attention = SelfAttention(geometry, width, heads, inner_norm=inner_norm, **attention)  # type: ignore[arg-type]
         self.dropout = GradeDropout(geometry, dropout)
-        self.mlp = MLP(geometry, width, dropout)
+        self.mlp = MLP(geometry, width, dropout, mlp_ratio, inner_norm, scalar_gelu)
 
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
         """The stream after attention and MLP."""

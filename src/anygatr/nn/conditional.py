@@ -8,6 +8,7 @@ from anygatr.nn import border
 from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import MLP, Stream, add
+from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
@@ -60,6 +61,7 @@ class ConditionalGATr(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
+        self.config = arguments(locals())
         inputs, condition, hidden, outputs = (Width(*w) for w in (inputs, condition, hidden, outputs))
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.condition, self.hidden, self.outputs = geometry, inputs, condition, hidden, outputs

@@ -12,6 +12,7 @@ from anygatr.kernels.packed import pack
 from anygatr.nn import border
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import Block
+from anygatr.nn.config import arguments
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 
@@ -19,9 +20,11 @@ from anygatr.nn.width import Width
 class GATr(nn.Module):
     """Linear in, `blocks` transformer blocks, linear out; equivariant under the geometry's group.
 
-    `reinsert` lists the input multivector channels that every query and key sees again; `rope` gives the scalars of q and k
-    the position of the token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head,
-    2 * hidden / heads; `values_see_inputs` reinserts into the values as well.
+    `reinsert` and `reinsert_s` list the input multivector and scalar channels that every query and key sees again;
+    `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
+    token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
+    `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". `config` keeps the arguments.
     """
 
     layout = "tokens"
@@ -41,15 +44,22 @@ class GATr(nn.Module):
         checkpoint: bool = False,
         head: Width | None = None,
         values_see_inputs: bool = False,
+        mlp_ratio: int = 2,
+        inner_norm: bool = False,
+        scalar_gelu: str = "exact",
+        reinsert_s: Sequence[int] = (),
     ):
         super().__init__()
+        self.config = arguments(locals())
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
+        head = None if head is None else Width(*head)
         check_size(hidden, blocks)
-        for channel in reinsert:
-            if not 0 <= channel < inputs.mv:
-                raise ValueError(f"reinsert={tuple(reinsert)}: {channel} is not an input channel; use 0 to {inputs.mv - 1}")
+        for label, chosen, count in (("reinsert", reinsert, inputs.mv), ("reinsert_s", reinsert_s, inputs.s)):
+            for channel in chosen:
+                if not 0 <= channel < count:
+                    raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
-        self.reinsert, self.checkpoint = tuple(reinsert), checkpoint
+        self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
         self.linear_in = EquiLinear(geometry, inputs, hidden)
         self.blocks = nn.ModuleList(
             Block(
@@ -59,9 +69,13 @@ class GATr(nn.Module):
                 dropout,
                 multi_query=multi_query,
                 reinsert=len(self.reinsert),
+                reinsert_s=len(self.reinsert_s),
                 rope=rope,
                 head=head,
                 values_see_inputs=values_see_inputs,
+                mlp_ratio=mlp_ratio,
+                inner_norm=inner_norm,
+                scalar_gelu=scalar_gelu,
             )
             for _ in range(blocks)
         )
@@ -104,8 +118,8 @@ class GATr(nn.Module):
         if offsets is not None:
             border.check_offsets(offsets, tokens)
             packed = pack(offsets)
-        again = x[..., list(self.reinsert)]
-        return x, s, Batch(reference(x, self.geometry, mask, packed), again, mask, packed)
+        again, scalars = x[..., list(self.reinsert)], s[..., list(self.reinsert_s)]
+        return x, s, Batch(reference(x, self.geometry, mask, packed), again, mask, packed, scalars)
 
 
 def check_size(hidden: Width, blocks: int) -> None:

@@ -49,6 +49,8 @@ class EquiLinear(nn.Module):
         self.bias_mv = nn.Parameter(torch.zeros(invariants, outputs.mv)) if bias else None
         self.bias_s = nn.Parameter(torch.zeros(outputs.s)) if bias else None
         self.reset_parameters(variants)
+        for parameter in self.parameters():
+            parameter.requires_grad_(parameter.numel() > 0)  # an empty one gets no gradient, which DDP takes for an error
 
     def reset_parameters(self, variants: Sequence[init.Variant] = (init.DEFAULT,)) -> None:
         """Start as the geometry's scheme says: outputs of variance 1/3 per grade for inputs of variance 1."""
@@ -79,7 +81,9 @@ class EquiLinear(nn.Module):
         self, x: Float[Tensor, "g k *tokens c_in"], s: Float[Tensor, "*tokens s_in"], parts: int = 1
     ) -> tuple[Float[Tensor, "h k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """The same with the multivector channels of input and output in equal stacked parts."""
-        weight = (self.weight @ self.mixing).permute(2, 1, 0)
+        # (e, c_in, c_out) with a unit stride: matrix products would copy it otherwise
+        mixed = self.mixing.t() @ self.weight.flatten(0, 1).t()
+        weight = mixed.unflatten(1, self.weight.shape[:2]).transpose(1, 2)
         biases = self.bias_mv if self.bias_mv is not None else [None] * len(self.s_to_mv)
         extra = torch.stack([functional.linear(s, w, b) for w, b in zip(self.s_to_mv, biases, strict=True)])
         y, invariant = equi_linear(x, weight, extra, self.plan, parts)

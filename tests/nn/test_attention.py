@@ -1,0 +1,122 @@
+"""Attention over dense, masked and packed tokens: the same numbers on every path, short and long, in every derivative."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from anygatr.kernels import flash
+from anygatr.kernels.attention import attention
+from anygatr.kernels.packed import PADDING, pack
+from anygatr.nn.rope import rotate
+
+LENGTHS = [3, 17, 4, 40, 16, 1, 17]
+
+
+def tensors(rng, tokens, heads=4, keys=1, f=6, w=9):
+    shapes = [(*tokens, heads, f), (*tokens, keys, f), (*tokens, keys, w)]
+    return [torch.randn(*shape, generator=rng, dtype=torch.float64) for shape in shapes]
+
+
+def clear(q, k, v, scale, mask=None):
+    logits = scale * torch.einsum("...qhf,...nhf->...hqn", q, k.expand(*k.shape[:-2], q.shape[-2], -1))
+    if mask is not None:
+        logits = logits.masked_fill(~mask[..., None, None, :], -torch.inf)
+    return torch.einsum("...hqn,...nhw->...qhw", logits.softmax(-1), v.expand(*v.shape[:-2], q.shape[-2], -1))
+
+
+@pytest.mark.parametrize("keys", [1, 4], ids=["shared", "multi"])
+@pytest.mark.parametrize("n", [5, 40], ids=["short", "long"])
+@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=["single", "batch"])
+def test_attention_equals_its_formula(keys, n, masked, batch, rng):
+    q, k, v = (t.requires_grad_() for t in tensors(rng, (*batch, n), keys=keys))
+    mask = torch.rand(*batch, n, generator=rng) < 0.7 if masked else None
+    if mask is not None:
+        mask[..., 0] = True
+    assert flash.fits(k.transpose(-3, -2)) == (n == 5)
+    results = []
+    for call in (attention, clear):
+        out = call(q, k, v, 0.3, mask)
+        results.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("keys", [1, 4], ids=["shared", "multi"])
+def test_packed_equals_each_sample_alone(keys, rng):
+    """Buckets with and without padding, explicit and flash."""
+    offsets = torch.tensor([0, *LENGTHS]).cumsum(0)
+    q, k, v = (t.requires_grad_() for t in tensors(rng, (int(offsets[-1]),), keys=keys))
+    plan = pack(offsets)
+    samples = [slice(a, b) for a, b in pairwise(offsets.tolist())]
+    packed = attention(q, k, v, 0.3, packed=plan)
+    alone = torch.cat([clear(q[s], k[s], v[s], 0.3) for s in samples])
+    assert torch.allclose(packed, alone, atol=1e-13)
+    weights = torch.randn(packed.shape, generator=rng, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad(packed, (q, k, v), weights), torch.autograd.grad(alone, (q, k, v), weights), strict=True
+    ):
+        assert torch.allclose(a, b, atol=1e-12)
+
+
+def test_plan_wastes_little_and_loses_nothing():
+    lengths = torch.randint(1, 500, (200,), generator=torch.Generator().manual_seed(0))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    plan = pack(offsets)
+    assert torch.equal(plan.slots[plan.real].sort().values, torch.arange(int(offsets[-1])))
+    assert len(plan.slots) <= int(offsets[-1]) / (1 - PADDING)
+    assert torch.equal(plan.position, torch.cat([torch.arange(n) for n in lengths.tolist()]))
+    assert torch.equal(plan.sample.bincount(), lengths)
+
+
+@pytest.mark.parametrize("n", [3, 9], ids=["short", "long"])
+def test_dense_attention_has_second_derivatives(n, rng):
+    q, k, v = (t.requires_grad_() for t in tensors(rng, (1, n), heads=2, f=3, w=4))
+    mask = torch.arange(n)[None] < n - 1
+    call = lambda q, k, v: attention(q, k, v, 0.7, mask)  # noqa: E731
+    assert gradcheck(call, (q, k, v), fast_mode=True)
+    assert gradgradcheck(call, (q, k, v), fast_mode=True)
+
+
+def test_packed_attention_has_second_derivatives(rng):
+    plan = pack(torch.tensor([0, 2, 10, 17]))  # 8 and 7 share a padded bucket
+    assert plan.buckets.tolist() == [[2, 8, 1], [1, 2, 0]]
+    q, k, v = (t.requires_grad_() for t in tensors(rng, (17,), heads=2, f=3, w=4))
+    call = lambda q, k, v: attention(q, k, v, 0.7, packed=plan)  # noqa: E731
+    assert gradcheck(call, (q, k, v), fast_mode=True)
+    assert gradgradcheck(call, (q, k, v), fast_mode=True)
+
+
+def test_packed_operator_is_declared_correctly(rng):
+    q, k, v = tensors(rng, (12,))
+    plan = pack(torch.tensor([0, 5, 12]))
+    torch.library.opcheck(
+        torch.ops.anygatr.packed_attention.default,
+        (*(t.requires_grad_() for t in (q, k, v)), plan.slots, plan.real, plan.buckets, 0.5),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
+def test_memory_is_linear_in_tokens(packed):
+    """No buffer of n x n numbers: the largest allocation of forward and backward stays near the features' own size."""
+    n, heads = 3000, 2
+    q, k, v = (torch.randn(n, h, 16, requires_grad=True) for h in (heads, 1, 1))
+    plan = pack(torch.tensor([0, n - 100, n])) if packed else None
+    with torch.profiler.profile(profile_memory=True) as profile:
+        attention(q, k, v, 0.1, packed=plan).sum().backward()
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    assert largest < n * n * 4 / 4
+    assert largest >= 0
+
+
+def test_rope_sees_differences_of_positions_only(rng):
+    s = torch.randn(2, 1, 6, generator=rng, dtype=torch.float64)
+    dots = []
+    for a, b in [(3, 7), (103, 107), (3, 8)]:
+        q, k = rotate(s, torch.tensor([a, b]))
+        dots.append(float((q * k).sum()))
+    assert dots[0] == pytest.approx(dots[1], abs=1e-12)
+    assert abs(dots[0] - dots[2]) > 1e-3

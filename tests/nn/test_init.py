@@ -1,0 +1,86 @@
+"""How layers start: variances per grade, the identity scheme, the variants."""
+
+import pytest
+import torch
+from family import name
+
+from anygatr.nn import EquiLinear, GeometricBilinear, SelfAttention, Width
+from anygatr.nn.init import identity_coefficients, map_factors
+from anygatr.presets import geometry
+
+FAMILY = [
+    geometry(n, d, m) for n, d, m in [("E", 3, True), ("P", 3, True), ("P", 3, False), ("C", 3, True), ("L", 3, False)]
+]
+
+
+def grade_variances(geo, layer, inputs):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(geo.algebra.dim, 400, inputs.mv, generator=generator)
+    with torch.no_grad():
+        y, t = layer(x, torch.randn(400, inputs.s, generator=generator))
+    return [float(y[s].var()) for s in geo.algebra.slices], float(t.var())
+
+
+@pytest.mark.parametrize("scheme", ["kaiming", "identity"])
+@pytest.mark.parametrize("scalars", [0, 64])
+@pytest.mark.parametrize("geo", FAMILY, ids=name)
+def test_output_variance_is_a_third_in_every_grade(geo, scalars, scheme):
+    """Unit inputs give each grade, and the scalars, the variance 1/3 of `nn.Linear`."""
+    torch.manual_seed(0)
+    geo = geometry(geo.name, geo.dim, bool(len(geo.symmetry.mirrors)), init=scheme)
+    inputs = Width(64, scalars)
+    variances, scalar = grade_variances(geo, EquiLinear(geo, inputs, Width(64, 64), bias=False), inputs)
+    # identity keeps its weights equal over grades, so what scalars add to the invariant grades comes on top
+    extra = [
+        1 / 6 if scheme == "identity" and scalars and geo.algebra.slices[g].start in _invariant(geo) else 0
+        for g in range(len(variances))
+    ]
+    for variance, more in zip(variances, extra, strict=True):
+        assert variance == pytest.approx(1 / 3 + more, rel=0.15)
+    assert scalar == pytest.approx(1 / 3, rel=0.15)
+
+
+def _invariant(geo):
+    return EquiLinear(geo, Width(1, 0), Width(1, 0)).plan.invariant
+
+
+def test_factors_follow_from_the_basis():
+    """PGA: one map alone has the root of its grade's dimension; maps into one grade share it by rank."""
+    factors = map_factors(geometry("P").linear_basis).square()
+    expected = [1, 4 * 4 / 5, 6 * 6 / 9, 4 * 4 / 7, 1 / 2, 4 * 1 / 5, 6 * 3 / 9, 4 * 3 / 7, 1 / 2]
+    assert factors.tolist() == pytest.approx(expected)
+    assert map_factors(geometry("E").linear_basis).square().tolist() == pytest.approx([1, 3, 3, 1])
+
+
+@pytest.mark.parametrize("geo", FAMILY, ids=name)
+def test_identity_scheme_is_the_identity_of_the_algebra(geo, rng):
+    geo = geometry(geo.name, geo.dim, bool(len(geo.symmetry.mirrors)), init="identity")
+    basis = geo.linear_basis
+    unit = basis.tensor / basis.tensor.flatten(1).norm(dim=1)[:, None, None]
+    identity = torch.einsum("m,mij->ij", identity_coefficients(basis), unit)
+    assert torch.allclose(identity, torch.eye(geo.algebra.dim, dtype=torch.float64), atol=1e-12)
+    layer = EquiLinear(geo, Width(3, 0), Width(2, 0), bias=False).double()
+    x = torch.randn(geo.algebra.dim, 4, 3, generator=rng, dtype=torch.float64)
+    y, _ = layer(x, x[0, :, :0])
+    channels = layer.weight[..., 0] / identity_coefficients(basis)[0]
+    assert torch.allclose(y, x @ channels.T, atol=1e-6)
+
+
+def test_paper_assigns_the_schemes():
+    assert {n: geometry(n).init for n in ("E", "P", "iP", "C")} == {
+        "E": "kaiming",
+        "P": "kaiming",
+        "iP": "kaiming",
+        "C": "identity",
+    }
+
+
+def test_variants():
+    """Attention starts small; the right factor of the geometric product starts close to one."""
+    torch.manual_seed(0)
+    geo = geometry("iP")
+    small = SelfAttention(geo, Width(32, 32), heads=4).requires_grad_(False).out
+    plain = EquiLinear(geo, small.inputs, small.outputs).requires_grad_(False)
+    assert float(small.weight.std() / plain.weight.std()) == pytest.approx(0.1, rel=0.1)
+    bias = GeometricBilinear(geo, Width(32, 32), Width(64, 64)).factors.bias_mv[0].unflatten(0, (4, -1)).mean(-1)
+    assert bias.tolist() == pytest.approx([0, 1, 0, 0], abs=0.1)

@@ -1,0 +1,142 @@
+"""The fast forms equal the clear ones, in value, in gradient and in the gradient's gradient."""
+
+import oracle
+import pytest
+import torch
+from family import GEOMETRIES, SMALL, WIDTH, name, stream
+from torch.autograd import gradcheck, gradgradcheck
+
+from anygatr.algebra import Algebra
+from anygatr.geometry import Geometry
+from anygatr.kernels.linear import equi_linear, linear_plan
+from anygatr.kernels.norm import norm_plan, normalise
+from anygatr.kernels.product import product_plan, products
+from anygatr.kernels.runs import runs, transposed, unwritten
+from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, Width
+from anygatr.nn.batch import Batch, reference
+from anygatr.presets import geometry
+from anygatr.symmetry import Symmetry
+
+
+def both(fast, clear, inputs, weights=()):
+    """The largest relative difference of outputs and of gradients for random cotangents."""
+    worst = 0.0
+    results = []
+    for call in (fast, clear):
+        leaves = [t.detach().clone().requires_grad_() for t in inputs]
+        outputs = [y for y in call(*leaves) if y.numel()]
+        generator = torch.Generator().manual_seed(3)
+        cotangents = [torch.randn(y.shape, generator=generator, dtype=y.dtype) for y in outputs]
+        grads = torch.autograd.grad(outputs, [*leaves, *weights], cotangents, allow_unused=True)
+        results.append([*outputs, *grads])
+    for a, b in zip(*results, strict=True):
+        if a is None or b is None or not a.numel():
+            assert not any(t is not None and bool(t.any()) for t in (a, b))
+            continue
+        worst = max(worst, float((a - b).abs().max()) / max(float(b.abs().max()), 1e-12))
+    return worst
+
+
+@pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [((4, 6), (3, 5)), ((4, 0), (3, 0)), ((0, 6), (3, 5)), ((4, 6), (0, 5)), ((1, 1), (1, 0))],
+    ids=lambda w: f"{w[0]}-{w[1]}",
+)
+def test_linear_equals_the_sum_over_all_maps(geo, inputs, outputs, rng):
+    layer = EquiLinear(geo, Width(*inputs), Width(*outputs)).double()
+    weights = [p for p in layer.parameters() if p.numel()]
+    x, s = stream(geo, rng, width=Width(*inputs))
+    assert both(layer, lambda x, s: oracle.linear(layer, x, s), (x, s), weights) < 1e-12
+
+
+@pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
+def test_bilinear_equals_dense_products(geo, rng):
+    layer = GeometricBilinear(geo, WIDTH, WIDTH * 2).double()
+    x, s = stream(geo, rng)
+    call = lambda x, s: layer(x, s, reference(x, geo))  # noqa: E731
+    clear = lambda x, s: oracle.bilinear(layer, x, s, reference(x, geo))  # noqa: E731
+    weights = [p for p in layer.parameters() if p.numel()]
+    assert both(call, clear, (x, s), weights) < 1e-11
+
+
+@pytest.mark.parametrize("form", ["add", "clamp"])
+@pytest.mark.parametrize("norm", ["inner", "abs", "grade_abs"])
+@pytest.mark.parametrize("preset", ["E", "iP", "C", "L"])
+def test_norm_equals_its_formula(preset, norm, form, rng):
+    geo = geometry(preset, norm=norm, norm_form=form, norm_eps=0.3)
+    x, s = stream(geo, rng)
+    x = x * torch.linspace(0.01, 1, 5, dtype=torch.float64)[None, None, :, None]  # some tokens below eps, some above
+    layer = LayerNorm(geo)
+    assert both(lambda x: [layer(x, s)[0]], lambda x: [oracle.norm(geo, x)], (x,)) < 1e-12
+
+
+def test_gate_equals_its_formula(rng):
+    x, s = stream(geometry("C"), rng)
+    assert both(lambda x: [GatedGELU()(x, s)[0]], lambda x: [oracle.gate(x)], (x,)) < 1e-12
+
+
+@pytest.mark.parametrize("multi_query", [True, False], ids=["shared", "multi"])
+@pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
+def test_block_equals_the_clear_block(geo, multi_query, rng):
+    torch.manual_seed(0)
+    layer = Block(geo, WIDTH, heads=2, multi_query=multi_query).double()
+    for log_weight in layer.attention.attend.log_weights:
+        torch.nn.init.normal_(log_weight)
+    torch.nn.init.normal_(layer.attention.out.weight)
+    x, s = stream(geo, rng)
+    call = lambda x, s: layer(x, s, Batch(reference(x, geo), x[..., :0]))  # noqa: E731
+    clear = lambda x, s: oracle.block(layer, x, s, reference(x, geo))  # noqa: E731
+    assert both(call, clear, (x, s), [p for p in layer.parameters() if p.numel()]) < 1e-9
+
+
+@pytest.mark.parametrize("geo", SMALL, ids=name)
+def test_linear_has_second_derivatives(geo, rng):
+    plan = linear_plan(geo.linear_basis)
+    shapes = [(2, plan.blades, 3, 1), (plan.mixing.shape[1], 2, 2), (len(plan.invariant), 3, 2)]
+    inputs = [torch.randn(*shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    call = lambda x, w, e: equi_linear(x, w, e, plan, parts=2)  # noqa: E731
+    assert gradcheck(call, inputs, fast_mode=True)
+    assert gradgradcheck(call, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("geo", SMALL, ids=name)
+def test_products_norm_and_gate_have_second_derivatives(geo, rng):
+    plan = product_plan(geo.algebra, ("geometric", "join"))
+    h = torch.randn(4, geo.algebra.dim, 2, 1, generator=rng, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(geo.algebra.dim, 2, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+    norms = [norm_plan(geo.algebra, norm, 0.1, form) for norm in ("inner", "abs", "grade_abs") for form in ("add", "clamp")]
+    calls = [(lambda h: products(h, plan), h), (lambda x: GatedGELU()(x, x[0])[0], x)]
+    for call, leaf in [*calls, *((lambda x, p=p: normalise(x, p), x) for p in norms)]:
+        assert gradcheck(call, (leaf,), fast_mode=True)
+        assert gradgradcheck(call, (leaf,), fast_mode=True)
+
+
+@pytest.mark.parametrize("geo", SMALL, ids=name)
+def test_block_has_second_derivatives(geo, rng):
+    layer = Block(geo, Width(2, 2), heads=2).double()
+    x, s = stream(geo, rng, (1, 3), Width(2, 2))
+    call = lambda x, s: layer(x, s, Batch(reference(x, geo), x[..., :0]))  # noqa: E731
+    assert gradgradcheck(call, (x.requires_grad_(), s.requires_grad_()), fast_mode=True)
+
+
+def test_runs_cover_every_entry_once():
+    entries = [(0, 1.0, 0, 0), (0, 1.0, 1, 1), (1, 2.0, 1, 0), (1, -1.0, 3, 2), (1, -1.0, 4, 3), (0, 1.0, 5, 5)]
+    found = runs(entries)
+    expand = lambda rs: sorted((r.weight, r.factor, r.target + j, r.source + j) for r in rs for j in range(r.length))  # noqa: E731
+    assert expand(found) == sorted(entries)
+    assert expand(transposed(found)) == sorted((w, f, i, o) for w, f, o, i in entries)
+    assert unwritten(found, 6) == (2,)
+    first = [r.target + j for r in found if r.first for j in range(r.length)]
+    assert sorted(first) == [0, 1, 3, 4, 5]  # each written blade is written first exactly once
+
+
+def test_any_group_of_any_algebra(rng):
+    """A group nobody named: rotations about one axis in G(3, 0, 0) and a boost in G(2, 1, 0), with more invariants."""
+    for alg, blade in ((Algebra(3), "e12"), (Algebra(2, 1), "e13")):
+        sym = Symmetry(alg, [alg[blade]])
+        geo = Geometry(alg, sym, axes=alg.names)
+        layer = EquiLinear(geo, WIDTH, WIDTH).double()
+        assert len(layer.plan.invariant) > 2
+        x, s = stream(geo, rng)
+        assert both(layer, lambda x, s, layer=layer: oracle.linear(layer, x, s), (x, s)) < 1e-12
