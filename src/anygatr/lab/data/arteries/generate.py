@@ -79,8 +79,8 @@ def generate(config: ArteryConfig, progress: Callable[[Progress], None] = lambda
 
     `progress` is called once at the start and after each artery.
     """
-    _claim(config)
     present = _present(config)
+    _claim(config)
     done = present | {n for n in range(config.count) if _part(config, n).exists()}
     todo = [n for n in range(config.count) if n not in done]
     started, rejected = time.monotonic(), len(_rejections(config, present))

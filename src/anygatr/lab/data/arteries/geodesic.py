@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix, csc_matrix, diags
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
+from scipy.linalg import solveh_banded
+from scipy.sparse import coo_matrix, csr_matrix, diags
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from anygatr.lab.data.arteries.mesh import face_normals
 
@@ -32,7 +32,7 @@ def geodesic_distance(pos: NDArray[np.floating[Any]], face: Index, sources: Inde
     free = np.setdiff1d(np.arange(len(pos)), sources)
     corners = pos[face]
     edges = np.roll(corners, -1, axis=1) - corners  # edge k leaves corner k
-    laplacian, mass = _operators(corners, edges, face, len(pos))
+    laplacian, mass = _operators(edges, face, len(pos))
     parts, label = connected_components(laplacian, directed=False)
     if missing := parts - len(np.unique(label[sources])):
         raise ValueError(f"{missing} of {parts} separate parts of the surface contain no source vertex")
@@ -40,7 +40,7 @@ def geodesic_distance(pos: NDArray[np.floating[Any]], face: Index, sources: Inde
     step = time_scale * np.linalg.norm(edges, axis=2).mean() ** 2
     start = np.zeros(len(pos))
     start[sources] = 1.0
-    heat = splu(csc_matrix(mass + step * laplacian), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve(start)
+    heat = _solve_banded(mass + step * laplacian, start)
 
     normal = face_normals(pos, face)
     opposite = np.roll(edges, -1, axis=1)  # edge opposite to corner k
@@ -51,18 +51,18 @@ def geodesic_distance(pos: NDArray[np.floating[Any]], face: Index, sources: Inde
     direction /= np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1e-300)
 
     cotangents = _cotangents(edges)
-    # div X at corner k: half of cot(angle at the next) * (edge to the one after) ... summed over the two edges at k
+    # integrated divergence at a corner: its two edges, each weighted with the cotangent of the angle it does not touch
     out, back = edges, -np.roll(edges, 1, axis=1)
     flow = np.roll(cotangents, -2, axis=1)[..., None] * out + np.roll(cotangents, -1, axis=1)[..., None] * back
-    divergence = np.bincount(face.ravel(), ((flow * direction[:, None]).sum(axis=2) / 2).ravel(), len(pos))
+    share = (flow * direction[:, None]).sum(axis=2) / 2
+    divergence = np.bincount(face.ravel(), share.ravel(), len(pos)).astype(np.float64)
 
     distance = np.zeros(len(pos))
-    stiff = csc_matrix(laplacian[free][:, free])
-    distance[free] = splu(stiff, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve(-divergence[free])
+    distance[free] = _solve_banded(laplacian[free][:, free], -divergence[free])
     return np.maximum(distance, 0.0)
 
 
-def _operators(corners: Array, edges: Array, face: Index, count: int) -> tuple[Any, Any]:
+def _operators(edges: Array, face: Index, count: int) -> tuple[Any, Any]:
     """Positive semidefinite cotangent Laplacian and lumped mass matrix."""
     cotangents = _cotangents(edges) / 2
     i, j = np.roll(face, -1, axis=1).ravel(), np.roll(face, -2, axis=1).ravel()  # the edge opposite to corner k
@@ -78,3 +78,17 @@ def _cotangents(edges: Array) -> Array:
     """(M, 3): cotangent of the angle at each corner."""
     out, back = edges, -np.roll(edges, 1, axis=1)
     return (out * back).sum(axis=2) / np.linalg.norm(np.cross(out, back), axis=2)
+
+
+def _solve_banded(matrix: Any, b: Array) -> Array:
+    """Solve a positive definite system in the order that makes its band narrow: a wall is a long thin tube."""
+    matrix = csr_matrix(matrix)
+    order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    entries = matrix[order][:, order].tocoo()
+    lower = entries.row >= entries.col
+    row, column, value = entries.row[lower], entries.col[lower], entries.data[lower]
+    band = np.zeros(((row - column).max() + 1, len(b)))
+    band[row - column, column] = value
+    x = np.empty(len(b))
+    x[order] = solveh_banded(band, b[order], lower=True, overwrite_ab=True)
+    return x

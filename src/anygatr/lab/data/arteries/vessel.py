@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -171,11 +172,9 @@ class Vessel:
         step = s[1] - s[0]
         k1, k2 = self.curvatures((s[1:] + s[:-1]) / 2).T
         # over a step of constant curvature the frame turns about the axis k1 M2 - k2 M1, in its own coordinates
-        turns = Rotation.from_rotvec(step * np.stack([-k2, k1, np.zeros(n)], axis=1))
-        frames = [Rotation.identity()]
-        for i in range(n):
-            frames.append(frames[-1] * turns[i])
-        vectors = Rotation.concatenate(frames).as_matrix().transpose(0, 2, 1)  # rows M1, M2, T
+        turns = Rotation.from_rotvec(step * np.stack([-k2, k1, np.zeros(n)], axis=1)).as_matrix()
+        frames = np.stack(list(accumulate(turns, np.matmul, initial=np.eye(3))))
+        vectors = frames.transpose(0, 2, 1)  # rows M1, M2, T
         tangent = vectors[:, 2]
         middle = (tangent[1:] + tangent[:-1]) / 2
         middle /= np.linalg.norm(middle, axis=1, keepdims=True)

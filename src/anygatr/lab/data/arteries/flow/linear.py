@@ -95,7 +95,8 @@ class FlowMatrix:
         padded = np.append(x, 0.0)  # entry -1 is the given values
         local = (self.blocks @ padded[self.unknowns.elements][:, :, None])[:, :, 0]
         number = self.unknowns.elements.ravel() + 1  # given values collect in entry 0
-        return np.bincount(number, local.ravel(), minlength=self.unknowns.count + 1)[1:]
+        total = np.bincount(number, local.ravel(), minlength=self.unknowns.count + 1)[1:]
+        return total.astype(np.float64)
 
     def layer(self, k: int) -> Single:
         """The dense matrix of element layer k over the unknowns of its three planes."""

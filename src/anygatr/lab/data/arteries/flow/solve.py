@@ -72,7 +72,7 @@ def solve_flow(vessel: Vessel, resolution: Resolution, tolerance: float = 1e-8) 
             state = problem.guess()
             for fraction in ramp:
                 state = problem.iterate(state, fraction, tolerance if fraction == 1.0 else 1e-3, steps)
-        except NoConvergenceError:
+        except (NoConvergenceError, np.linalg.LinAlgError):
             continue
         reaction, _ = problem.residual(state)
         return Flow(
@@ -146,7 +146,8 @@ class FlowProblem:
         momentum = VISCOSITY * (integrals.stiffness @ u) + DENSITY * integrals.acceleration(u) + force
         continuity = integrals.divergence.reshape(-1, 8, 81) @ np.swapaxes(u, 1, 2).reshape(-1, 81, 1)
         columns = [np.bincount(nodes.ravel(), momentum[..., a].ravel(), self.grid.nodes) for a in range(3)]
-        return np.stack(columns, axis=1), np.bincount(corners.ravel(), continuity.ravel(), len(state.pressure))
+        volume = np.bincount(corners.ravel(), continuity.ravel(), len(state.pressure)).astype(np.float64)
+        return np.stack(columns, axis=1), volume
 
     def matrix(self, state: State, newton: bool) -> FlowMatrix:
         """Derivative of the residual; without `newton` the convecting velocity is frozen (Picard)."""
@@ -170,7 +171,7 @@ class FlowProblem:
         corners = self.points[outlet][self.grid.disk.triangles]
         area = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) / 2
         through = (state.velocity[outlet][self.grid.disk.triangles].mean(axis=1) * area).sum(axis=1)
-        return float(-through[through < 0].sum() / through[through > 0].sum())
+        return float(np.abs(through[through < 0]).sum() / through[through > 0].sum())
 
     def _with_inlet(self, state: State, fraction: float) -> State:
         velocity = state.velocity.copy()
