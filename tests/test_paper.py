@@ -94,7 +94,8 @@ def test_the_short_inverse_holds_for_versors_only():
 
 
 @pytest.mark.parametrize(
-    ("signature", "signs"), [((3, 0, 0), (8, 0, 0)), ((3, 0, 1), (8, 0, 8)), ((4, 1, 0), (16, 16, 0)), ((4, 0, 1), (16, 0, 16))]
+    ("signature", "signs"),
+    [((3, 0, 0), (8, 0, 0)), ((3, 0, 1), (8, 0, 8)), ((4, 1, 0), (16, 16, 0)), ((4, 0, 1), (16, 0, 16))],
 )
 def test_signatures_of_the_inner_product(signature, signs):
     """Conformal points need G(4,1,0): in G(4,0,1), as printed, the only null vector is e0 and nothing pairs with it."""

@@ -64,7 +64,7 @@ def split_metrics(run: Run, module: nn.Module, data: Dataset) -> tuple[dict[str,
         part = replace(part, fields=run.normaliser.apply(part.fields))
         batches = ({k: x.to(device) for k, x in batch.items()} for batch in part.batches(run.recipe.batch))
         began = time.perf_counter()
-        metrics[name] = summary(errors_of(module, batches, run.task, run.normaliser.scale))
+        metrics[name] = summary(errors_of(module, batches, run.task, run.normaliser.scale)[1])
         seconds, samples = seconds + time.perf_counter() - began, samples + len(part)
     return metrics, 1e3 * seconds / max(samples, 1)
 

@@ -67,3 +67,8 @@ def owned(directory: Path) -> Iterator[None]:
                     ) from None
                 time.sleep(0.2)
         yield
+
+
+def contents(directory: Path) -> list[str]:
+    """What a user would see in a directory: not our locks, nor files that a killed process left unfinished."""
+    return sorted(file.name for file in directory.iterdir() if file.name[0] != ".") if directory.is_dir() else []

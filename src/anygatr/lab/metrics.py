@@ -1,4 +1,4 @@
-"""How wrong predictions are: residuals that respect the kinds of fields, errors per sample, and what knows nothing scores."""
+"""How wrong predictions are: residuals that respect the kinds of fields, errors per sample, and the trivial predictor."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,10 @@ from torch import Tensor
 
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import roles
-from anygatr.lab.data.normalise import Normaliser
 from anygatr.lab.task import Task
 
 TRIMMED = 0.05
 """Share of the worst samples that the trimmed mean leaves out: close encounters of bodies have heavy tails."""
-NO_SCALE: Mapping[str, tuple[float, ...]] = {}
 
 
 def residuals(predicted: Mapping[str, Tensor], true: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]:
@@ -28,12 +26,9 @@ def residuals(predicted: Mapping[str, Tensor], true: Mapping[str, Tensor], task:
     return out
 
 
-def sample_errors(
-    differences: Mapping[str, Tensor], offsets: Tensor | None = None, scale: Mapping[str, tuple[float, ...]] = NO_SCALE
-) -> Tensor:
-    """The mean square over the tokens and columns of each sample, (B,); `scale` multiplies columns to restore their units."""
-    scaled = [r * r.new_tensor(scale[name]) if name in scale else r for name, r in differences.items()]
-    squares = torch.cat(scaled, -1).square().mean(-1)
+def sample_errors(differences: Mapping[str, Tensor], offsets: Tensor | None = None) -> Tensor:
+    """The mean square over the tokens and columns of each sample, (B,)."""
+    squares = torch.cat(list(differences.values()), -1).square().mean(-1)
     if squares.dim() == 2:
         return squares.mean(1)
     if offsets is None or len(squares) != int(offsets[-1]):
@@ -55,15 +50,12 @@ def trivial_mse(train: Dataset, evaluation: Dataset) -> float:
     Either the training mean, or the target left where an input of the same kind is (the centre of the sample's, if the
     target belongs to the sample).
     """
-    task, unit = Task.of(train), Normaliser.identity(evaluation)
-    mean = {name: train.fields[name].mean(tuple(range(_lead(train, name)))) for name in task.targets}
-    guesses = [{name: mean[name].expand_as(evaluation.fields[name]) for name in task.targets}]
-    stays = {name: _resting(evaluation, name, kind) for name, kind in task.targets.items()}
-    guesses += [{name: mean[name].expand_as(evaluation.fields[name]) if x is None else x for name, x in stays.items()}]
-    return min(
-        float(sample_errors(residuals(guess, evaluation.fields, task), evaluation.offsets, unit.scale).mean())
-        for guess in guesses
-    )
+    task = Task.of(train)
+    lead = (0, 1) if train.per == "token" and train.offsets is None else (0,)
+    mean = {name: train.fields[name].mean(lead).expand_as(evaluation.fields[name]) for name in task.targets}
+    stays = mean | {name: x for name, kind in task.targets.items() if (x := _resting(evaluation, kind)) is not None}
+    errors = [sample_errors(residuals(guess, evaluation.fields, task), evaluation.offsets) for guess in (mean, stays)]
+    return min(float(error.mean()) for error in errors)
 
 
 def _turned(p: Tensor, t: Tensor) -> Tensor:
@@ -73,7 +65,7 @@ def _turned(p: Tensor, t: Tensor) -> Tensor:
     return p - torch.where((p * t).sum(-1, keepdim=True) < 0, -t, t)
 
 
-def _resting(data: Dataset, target: str, kind: str) -> Tensor | None:
+def _resting(data: Dataset, kind: str) -> Tensor | None:
     """The first input of the target's kind, or its mean over each sample; None if there is no such input."""
     name = next((name for name, found in data.input_kinds.items() if found == kind), None)
     if name is None:
@@ -84,8 +76,3 @@ def _resting(data: Dataset, target: str, kind: str) -> Tensor | None:
     if data.offsets is None:
         return x.mean(1)
     return torch.stack([part.mean(0) for part in x.split(data.counts.tolist())])
-
-
-def _lead(data: Dataset, name: str) -> int:
-    """How many axes of a field count tokens and samples."""
-    return 2 if data.per == "token" and data.offsets is None else 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import gcd
 
 from torch import nn
 
@@ -33,25 +34,30 @@ def parameters(module: nn.Module) -> int:
 
 
 def with_parameters(task: Task, recipe: Recipe, count: int) -> Recipe:
-    """The recipe with channels scaled, in their proportion, so that the model has as nearly `count` parameters as can be.
+    """The recipe with channels scaled so that the model has as nearly `count` parameters as can be.
 
-    Channels go in steps of the number of heads, so that heads stay whole.
+    Channels keep their proportion, in steps that leave heads whole; what is then missing is made up by scalar channels.
     """
+    heads = recipe.heads
 
     def scaled(factor: int) -> Recipe:
-        s = recipe.heads * factor
-        return replace(recipe, s=s, mv=max(1, round(recipe.mv * s / recipe.s)) if recipe.mv else 0)
+        half = heads // gcd(heads, 2)  # the heads have twice the hidden channels between them
+        mv = half * max(1, round(recipe.mv / recipe.s * heads * factor / half)) if recipe.mv else 0
+        return replace(recipe, s=heads * factor, mv=mv)
 
-    def size(factor: int) -> int:
-        return parameters(build(task, scaled(factor)))
+    def size(candidate: Recipe) -> int:
+        return parameters(build(task, candidate))
 
     low, high = 1, 2
-    while size(high) < count:
+    while size(scaled(high)) < count:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if size(middle) < count else (low, middle)
-    return scaled(min((low, high), key=lambda factor: abs(size(factor) - count)))
+        low, high = (middle, high) if size(scaled(middle)) < count else (low, middle)
+    candidates = [scaled(high), scaled(low)]
+    while size(candidates[-1]) < count:
+        candidates.append(replace(candidates[-1], s=candidates[-1].s + heads))
+    return min(candidates, key=lambda candidate: abs(size(candidate) - count))
 
 
 def _gatr(task: Task, recipe: Recipe) -> nn.Module:

@@ -1,6 +1,6 @@
 """What training minimises: the mean squared error, and a pull of predicted points towards homogeneous weight one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -25,7 +25,7 @@ class Objective:
     def __call__(self, network: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The objective and the error alone; `network` is the module, perhaps wrapped."""
         with self._outputs() as outputs:
-            errors = batch_errors(network, batch, self.task)
+            errors, _ = batch_errors(network, batch, self.task, {})
         error = errors.mean()
         if not self.points or self.geo is None:
             return error, error
@@ -47,23 +47,24 @@ class Objective:
 
 
 def batch_errors(
-    network: nn.Module, batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]] | None = None
-) -> Tensor:
-    """The error of each sample of a batch of normalised fields."""
+    network: nn.Module, batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]]
+) -> tuple[Tensor, Tensor]:
+    """The error of each sample of a batch of normalised fields: as they are, and with columns multiplied by `scale`."""
     offsets = batch.get("offsets")
     out = network(**{name: batch[name] for name in task.inputs}, offsets=offsets)
-    return sample_errors(residuals(out, batch, task), offsets, scale or {})
+    differences = residuals(out, batch, task)
+    own = {name: r * r.new_tensor(scale[name]) if name in scale else r for name, r in differences.items()}
+    return sample_errors(differences, offsets), sample_errors(own, offsets)
 
 
 @torch.no_grad()
 def errors_of(
-    network: nn.Module,
-    batches: Iterator[dict[str, Tensor]],
-    task: Task,
-    scale: Mapping[str, tuple[float, ...]] | None = None,
-) -> Tensor:
-    """The error of every sample."""
-    return torch.cat([batch_errors(network, batch, task, scale) for batch in batches])
+    network: nn.Module, batches: Iterable[Mapping[str, Tensor]], task: Task, scale: Mapping[str, tuple[float, ...]]
+) -> tuple[Tensor, Tensor]:
+    """The errors of every sample: normalised, and in the units that `scale` restores."""
+    pairs = [batch_errors(network, batch, task, scale) for batch in batches]
+    normalised, own = zip(*pairs, strict=True)
+    return torch.cat(normalised), torch.cat(own)
 
 
 def _point_channels(module: Model) -> list[int]:

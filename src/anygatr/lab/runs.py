@@ -10,6 +10,7 @@ from torch import nn
 
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.normalise import Normaliser
+from anygatr.lab.guard import contents
 from anygatr.lab.models import build
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.source import Source, fingerprint
@@ -40,9 +41,8 @@ class Run:
         record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
         if (directory / CONFIG).exists():
             run._check_same(record)
-        elif directory.is_dir() and any(directory.iterdir()):
-            held = ", ".join(sorted(file.name for file in directory.iterdir())[:3])
-            raise ValueError(f"out={str(directory)!r} holds something else than a run ({held}); choose another directory")
+        elif held := contents(directory):
+            raise ValueError(f"out={str(directory)!r} holds no run but {', '.join(held[:3])}; choose another directory")
         else:
             write_json(directory / CONFIG, record | {"command": command, "environment": environment()})
         return run
@@ -70,8 +70,13 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """What makes this run this run."""
-        parts = {"source": self.source, "task": self.task, "recipe": self.recipe, "normaliser": self.normaliser}
-        return {"version": 1} | {name: part.to_json() for name, part in parts.items()}
+        return {
+            "version": 1,
+            "source": self.source.to_json(),
+            "task": self.task.to_json(),
+            "recipe": self.recipe.to_json(),
+            "normaliser": self.normaliser.to_json(),
+        }
 
     def check_environment(self) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""

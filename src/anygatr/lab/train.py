@@ -2,9 +2,8 @@
 
 import copy
 import math
-import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from anygatr.lab.commands import TrainConfig
+from anygatr.lab.commands import TrainConfig, command_line
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.evaluate import measured, split_table
 from anygatr.lab.guard import interruptible, owned
@@ -42,7 +41,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin))
     out = Path(config.out)
     with owned(out):
-        run = Run.start(out, source, data, recipe, " ".join(["anygatr", *sys.argv[1:]]))
+        run = Run.start(out, source, data, recipe, command_line("train", config))
         try:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
                 row = fit(run, data, watch, config.tensorboard)
@@ -61,25 +60,37 @@ def fit(run: Run, data: Dataset, watch: Watch = unwatched, tensorboard: bool = F
             raise NonFiniteGradientError(f"{run.directory} failed before: {run.result['error']}")
         return run.result
     train, val = (_normalised(run, part) for part in (training_set(data, run.recipe.size), data.split("val")))
-    state, network, fabric = _assemble(run)
+    engine = _assemble(run)
+    module, history = engine.state.module, engine.state.history
     try:
-        _loop(run, state, network, fabric, train, val, watch, tensorboard)
+        with MetricsLog(run.directory / METRICS, history.step, tensorboard) as log:
+            _loop(run, engine, train, val, log, watch)
     except NonFiniteGradientError as error:
-        write_json(run.directory / RESULT, failed_row(run.recipe, str(error), state) | {"nonfinite": True})
+        failure = failed_row(run.recipe, str(error), history, parameters(module)) | {"nonfinite": True}
+        write_json(run.directory / RESULT, failure)
         raise
-    state.module.load_state_dict(state.best or {})
-    row = _row(run.recipe, state) | measured(run, state.module, data)
+    module.load_state_dict(engine.state.best or {})
+    row = _row(run.recipe, history, parameters(module)) | measured(run, module, data)
     write_json(run.directory / RESULT, row)
     return row
 
 
-def _loop(
-    run: Run, state: State, network: nn.Module, fabric: Any, train: Dataset, val: Dataset, watch: Watch, tensorboard: bool
-) -> None:
-    recipe, history = run.recipe, state.history
+@dataclass(frozen=True)
+class _Engine:
+    """What turns batches into steps."""
+
+    fabric: Any
+    network: nn.Module
+    """The module of the state as Fabric wraps it: in the precision of training."""
+    state: State
+
+
+def _loop(run: Run, engine: _Engine, train: Dataset, val: Dataset, log: MetricsLog, watch: Watch) -> None:
+    recipe, fabric, network, state = run.recipe, engine.fabric, engine.network, engine.state
+    history = state.history
     objective = Objective(state.module, run.task, recipe.regulariser)
     validated = copy.deepcopy(state.module) if recipe.ema else state.module
-    with MetricsLog(run.directory / METRICS, history.step, tensorboard) as log, interruptible() as interrupted:
+    with interruptible() as interrupted:
         while history.step < recipe.steps:
             began = time.perf_counter()
             rate = _set_rate(state.optimiser, recipe.learning_rate(history.step))
@@ -106,7 +117,7 @@ def _loop(
                 raise KeyboardInterrupt
 
 
-def _assemble(run: Run) -> tuple[State, nn.Module, Any]:
+def _assemble(run: Run) -> _Engine:
     """The model, its optimiser and the engine, as they were left or fresh from the seed."""
     from lightning_fabric import Fabric  # takes a second: only training pays for it
 
@@ -121,7 +132,7 @@ def _assemble(run: Run) -> tuple[State, nn.Module, Any]:
     if (run.directory / STATE).exists():
         run.check_environment()
         state.restore(run.directory / STATE)
-    return state, network, fabric
+    return _Engine(fabric, network, state)
 
 
 def sample_indices(recipe: Recipe, samples: int, step: int) -> Tensor:
@@ -140,22 +151,20 @@ def sample_indices(recipe: Recipe, samples: int, step: int) -> Tensor:
     return torch.cat(found)
 
 
-def failed_row(recipe: Recipe, error: str, state: State | None = None) -> dict[str, Any]:
+def failed_row(recipe: Recipe, error: str, history: History | None = None, size: int = 0) -> dict[str, Any]:
     """The row of a run that did not get to its end."""
-    start = _row(recipe, state) if state is not None else _row(recipe, State(nn.Module(), None, History(), None))  # type: ignore[arg-type]
     unknown = dict.fromkeys(("milliseconds_inference_per_sample", "peak_memory_mb", "max_coefficient", "equivariance"))
-    return start | unknown | {"status": "failed", "error": error, "metrics": {}}
+    return _row(recipe, history or History(), size) | unknown | {"status": "failed", "error": error, "metrics": {}}
 
 
-def _row(recipe: Recipe, state: State) -> dict[str, Any]:
-    history = state.history
+def _row(recipe: Recipe, history: History, size: int) -> dict[str, Any]:
     return {
         "model": recipe.model,
         "size": recipe.size,
         "seed": recipe.seed,
         "status": "ok",
         "error": None,
-        "parameters": parameters(state.module),
+        "parameters": size,
         "steps": history.step,
         "seconds": history.seconds,
         "milliseconds_per_step": 1e3 * history.seconds / max(history.step, 1),
@@ -171,8 +180,8 @@ def _validate(run: Run, state: State, module: nn.Module, val: Dataset, fabric: A
     """Validate, and keep a copy of the weights if they are the best so far: in normalised units, in float32."""
     history = state.history
     module.eval()
-    errors = errors_of(module, (fabric.to_device(b) for b in val.batches(run.recipe.batch)), run.task)
-    own = errors_of(module, (fabric.to_device(b) for b in val.batches(run.recipe.batch)), run.task, run.normaliser.scale)
+    batches = (fabric.to_device(batch) for batch in val.batches(run.recipe.batch))
+    errors, own = errors_of(module, batches, run.task, run.normaliser.scale)
     module.train()
     mean = sum(history.since) / max(len(history.since), 1)
     history.since, value = [], float(errors.mean())
@@ -206,5 +215,5 @@ def _require_finite(module: nn.Module, norm: Tensor, loss: Tensor, step: int) ->
     bad = [n for n, p in module.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
     raise NonFiniteGradientError(
         f"step {step + 1}: the gradient of {bad[0] if bad else 'all weights together'} is not finite "
-        f"({len(bad)} tensors, loss {loss.item():.3g}); lower lr, use precision 32, or look for outliers with anygatr inspect"
+        f"({len(bad)} tensors, loss {loss.item():.3g}); lower lr, use precision 32, or look for outliers: anygatr inspect"
     )

@@ -3,7 +3,6 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from anygatr.lab.data.kinds import columns
 from anygatr.lab.task import Task
@@ -56,13 +55,13 @@ class Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n c"]:
         """The stream after attention and MLP."""
-        x = x + self._attend(F.layer_norm(x, x.shape[-1:]), mask)
-        return x + self.mlp(F.layer_norm(x, x.shape[-1:]))
+        x = x + self._attend(nn.functional.layer_norm(x, x.shape[-1:]), mask)
+        return x + self.mlp(nn.functional.layer_norm(x, x.shape[-1:]))
 
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         seen = None if mask is None else mask[:, None, None, :]
-        return self.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(-2))
+        return self.merge(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(-2))
 
 
 def _with_columns(x: Tensor, width: int) -> Tensor:

@@ -1,0 +1,98 @@
+"""Recipes: everything that decides a training run besides its data, and the presets they start from. Imports no torch."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+Preset = Literal["laptop", "paper"]
+Precision = Literal["32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Architecture, optimiser, budget and seed. A run is a function of this, its data and the number of threads."""
+
+    model: str
+    """E, P, iP, C or a baseline."""
+    blocks: int
+    """Transformer blocks."""
+    mv: int
+    """Multivector channels; baselines have none."""
+    s: int
+    """Scalar channels; all the channels of a baseline."""
+    heads: int
+    """Attention heads."""
+    steps: int
+    """Updates of the weights."""
+    batch: int
+    """Samples in a batch; at most as many as there are."""
+    lr: float
+    """Learning rate at the start."""
+    lr_end: float
+    """Learning rate at the end, reached exponentially."""
+    origin: str | None = "mean"
+    """Point subtracted before embedding: "mean", a field of weights, or None. Baselines that take raw inputs ignore it."""
+    clip: float = 10.0
+    """Largest global norm of the gradient."""
+    regulariser: float = 0.01
+    """Weight of (|a| - 1)^2 for the homogeneous weight a of every predicted point."""
+    ema: float = 0.0
+    """Decay of the running average of weights that is validated instead of the weights; 0 switches it off."""
+    precision: Precision = "32"
+    """Of the network in training; validation and evaluation are always in float32."""
+    validate_every: int | None = None
+    """Steps between validations; default: twenty in a run, and at least one every thousand steps."""
+    seed: int = 0
+    """Of the initial weights and the order of samples."""
+    size: int | None = None
+    """Training samples used, the first of the split; default: all."""
+
+    def __post_init__(self) -> None:
+        for name in ("blocks", "heads", "steps", "batch", "lr", "lr_end", "clip", "validate_every", "size"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}={value} must be positive")
+        for name in ("mv", "s", "regulariser", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema={self.ema} must be a decay in [0, 1), for example 0.999; 0 switches it off")
+        if self.precision not in ("32", "bf16"):
+            raise ValueError(f"precision={self.precision!r} is unknown; choose '32' or 'bf16'")
+
+    @property
+    def interval(self) -> int:
+        """Steps between validations, the default resolved."""
+        return self.validate_every or max(1, min(1000, self.steps // 20))
+
+    def learning_rate(self, step: int) -> float:
+        """lr (lr_end / lr)^(step / steps), in stairs of 1000 steps, or of a fiftieth of a run shorter than 50 000 steps."""
+        stair = max(1, min(1000, self.steps // 50))
+        return self.lr * (self.lr_end / self.lr) ** (step // stair * stair / self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a run's configuration file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Recipe":
+        """The inverse of `to_json`."""
+        return cls(**{field.name: record[field.name] for field in fields(cls)})
+
+
+def recipe(preset: Preset, model: str, **changes: Any) -> Recipe:
+    """The preset's recipe for a model with some settings changed; None leaves a setting as it is."""
+    if preset not in PRESETS:
+        raise ValueError(f"preset={preset!r} is unknown; choose from {', '.join(PRESETS)}")
+    start = Recipe(model=model, **PRESETS[preset] | BASELINES[preset].get(model, {}))
+    return replace(start, **{name: value for name, value in changes.items() if value is not None})
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"blocks": 20, "mv": 32, "s": 128, "heads": 8, "steps": 50_000, "batch": 64, "lr": 3e-4, "lr_end": 3e-6},
+    "laptop": {"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 3e-5},
+}
+# The paper's baselines keep the hyperparameters of the publication they come from, whatever the GATrs are given.
+BASELINES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"transformer": {"blocks": 10, "s": 384, "heads": 8}},
+    "laptop": {"transformer": {"blocks": 4, "s": 128, "heads": 4}},
+}

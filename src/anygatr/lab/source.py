@@ -1,0 +1,101 @@
+"""Where the data of a run come from: a path and what its fields are, plain enough to be stored beside the run."""
+
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from anygatr.lab.commands import DataOptions
+from anygatr.lab.data import files, nbody
+from anygatr.lab.data.arrays import read_metadata
+from anygatr.lab.data.dataset import Dataset
+from anygatr.lab.data.kinds import parse_fields
+from anygatr.lab.data.nbody_config import NBodyConfig
+from anygatr.lab.data.normalise import Normaliser
+
+NBODY = NBodyConfig(train=3_000, val=500, eval=500, generalization=500)
+"""What "nbody" stands for when there is no such directory yet; a minute's work for `anygatr data` replaces it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A path with declared fields; without declared inputs it holds n-body data, ours or official."""
+
+    path: str
+    inputs: dict[str, str]
+    targets: dict[str, str]
+    dim: int | None = None
+    per: str | None = None
+    normalise: bool = True
+
+    @classmethod
+    def of(cls, options: DataOptions, normalise: bool | None = None) -> "Source":
+        """What a command line says about data."""
+        inputs, targets = parse_fields(options.inputs, "inputs"), parse_fields(options.target, "target")
+        if bool(inputs) != bool(targets):
+            missing = "target" if inputs else "inputs"
+            raise ValueError(f"{missing} is empty; declare both, for example --inputs position:point --target energy:scalar")
+        path = NBODY.out if options.data == "nbody" else options.data
+        return cls(path, inputs, targets, options.dim, options.per, bool(inputs) if normalise is None else normalise)
+
+    @property
+    def is_nbody(self) -> bool:
+        """Whether the fields are those of gravitating bodies."""
+        return not self.inputs
+
+    def load(self) -> Dataset:
+        """Read the data; the default n-body set is made first if it is not there."""
+        if not self.is_nbody:
+            return files.load(self.path, self.inputs, self.targets, dim=self.dim, per=self.per)  # type: ignore[arg-type]
+        if self.path == NBODY.out and not Path(self.path).exists():
+            nbody.generate(NBODY)
+        try:
+            return nbody.load(self.path)
+        except ValueError as error:
+            if "is missing" not in str(error):
+                raise
+            raise ValueError(
+                f"data={self.path!r} holds no n-body data ({error}); declare its fields with --inputs and --target: "
+                f"`anygatr inspect {self.path}` proposes them"
+            ) from error
+
+    def load_inputs(self, path: str) -> Dataset:
+        """The samples of another file with the same inputs, which needs no targets."""
+        declared = self.inputs or {"x_initial": "point", "v_initial": "vector", "m": "scalar"}
+        data = files.load(path, declared, {}, dim=self.dim or (3 if self.is_nbody else None), fractions=None)
+        return data.rename(nbody.NAMES) if self.is_nbody else data
+
+    def at(self, path: str | None) -> "Source":
+        """The same fields in another place."""
+        return self if path is None else replace(self, path=path)
+
+    def origin(self, asked: str | None) -> str | None:
+        """The origin that was asked for; by default the centre of mass of bodies, the mean of anything else."""
+        default = "mass" if self.is_nbody else "mean"
+        return None if asked == "none" else asked or default
+
+    def normaliser(self, training: Dataset) -> Normaliser:
+        """Units from the training samples, or none."""
+        return Normaliser.fit(training) if self.normalise else Normaliser.identity(training)
+
+    def describe(self) -> str:
+        """One line for the report."""
+        if not self.is_nbody:
+            return self.path
+        train = Path(self.path) / "train.npz"
+        physics = read_metadata(train).get("parameters", {}) if train.exists() else {}
+        if not physics:
+            return f"n-body data from {self.path}"
+        return f"gravitational n-body, {physics['bodies']} bodies, {physics['clusters']}-cluster, {physics['steps']} steps"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a run's configuration file."""
+        return asdict(self)
+
+
+def fingerprint(data: Dataset) -> str:
+    """A digest of every number of a data set: a run may be resumed only on the data it was started with."""
+    digest = blake2b(digest_size=16)
+    for name, x in sorted(data.fields.items()):
+        digest.update(name.encode() + x.contiguous().numpy().tobytes())
+    return digest.hexdigest()
