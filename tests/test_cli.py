@@ -11,7 +11,8 @@ from anygatr.lab.cli import main
 
 
 def test_help_is_immediate_and_imports_no_torch():
-    code = "import sys; from anygatr.lab.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    code = "import sys; from anygatr.lab.cli import main\ntry: main(['--help'])\n"
+    code += "except SystemExit: print('torch' in sys.modules)"
     start = time.perf_counter()
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.endswith("False\n")

@@ -8,7 +8,7 @@ from anygatr.solver import equivariance_defect
 
 PGA = Algebra(3, 0, 1)
 CGA = Algebra(4, 1, 0, ("e1", "e2", "e3", "e+", "e-"))
-INF, O = CGA["e-"] - CGA["e+"], (CGA["e-"] + CGA["e+"]) / 2
+INF, ORIGIN = CGA["e-"] - CGA["e+"], (CGA["e-"] + CGA["e+"]) / 2
 AXES = ("e1", "e2", "e3")
 X = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
 Y = torch.tensor([1.1, 0.4, -0.7], dtype=torch.float64)
@@ -25,7 +25,7 @@ def pga_point(x):
 
 
 def cga_point(x):
-    return O + vector(CGA, x) + x.dot(x) / 2 * INF
+    return ORIGIN + vector(CGA, x) + x.dot(x) / 2 * INF
 
 
 def test_projective_space_has_16_proper_maps_of_which_products_make_13():
@@ -128,7 +128,7 @@ def test_join_is_odd_under_mirrors_and_a_reference_repairs_it():
 
 
 def test_counting_does_not_tell_infinity_from_o():
-    right, swapped = linear_maps(euclidean(CGA, INF)), linear_maps(euclidean(CGA, O))
+    right, swapped = linear_maps(euclidean(CGA, INF)), linear_maps(euclidean(CGA, ORIGIN))
     assert len(right) == len(swapped) == 20
     both = torch.cat([right.tensor, swapped.tensor]).flatten(1)
     assert 40 - int(torch.linalg.matrix_rank(both)) == 6

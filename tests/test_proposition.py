@@ -17,8 +17,17 @@ def random_map(alg: Algebra, order: int) -> tuple[torch.Tensor, list[torch.Tenso
 
 @pytest.mark.parametrize(
     ("signature", "join", "order"),
-    [((3, 0, 0), False, 1), ((4, 1, 0), False, 1), ((1, 1, 0), False, 2), ((2, 0, 0), False, 3), ((1, 3, 0), False, 1)]
-    + [((3, 0, 1), True, 1), ((2, 0, 1), True, 2), ((1, 0, 1), True, 3), ((1, 1, 2), True, 1)],
+    [
+        ((3, 0, 0), False, 1),
+        ((4, 1, 0), False, 1),
+        ((1, 1, 0), False, 2),
+        ((2, 0, 0), False, 3),
+        ((1, 3, 0), False, 1),
+        ((3, 0, 1), True, 1),
+        ((2, 0, 1), True, 2),
+        ((1, 0, 1), True, 3),
+        ((1, 1, 2), True, 1),
+    ],
 )
 def test_construction_equals_the_tensor(signature, join, order):
     alg = Algebra(*signature)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from family import name
 
-from anygatr.nn import EquiLinear, GeometricBilinear, SelfAttention, Width
+from anygatr.nn import EquiLinear, GATr, GeometricBilinear, SelfAttention, Width
 from anygatr.nn.init import identity_coefficients, map_factors
 from anygatr.presets import geometry
 
@@ -84,3 +84,21 @@ def test_variants():
     assert float(small.weight.std() / plain.weight.std()) == pytest.approx(0.1, rel=0.1)
     bias = GeometricBilinear(geo, Width(32, 32), Width(64, 64)).factors.bias_mv[0].unflatten(0, (4, -1)).mean(-1)
     assert bias.tolist() == pytest.approx([0, 1, 0, 0], abs=0.1)
+
+
+def test_the_input_layer_does_not_copy_its_channel():
+    """A point and a velocity in one channel meet in the first product only if the channels made of it differ by grade."""
+    torch.manual_seed(0)
+    geo = geometry("C")
+    x = (geo.embed_point(torch.randn(3)) + geo.embed_vector(torch.randn(3))).reshape(-1, 1, 1)
+    s = torch.zeros(1, 0)
+
+    def antisymmetric(layer):
+        y = layer(x, s)[0][:, 0].detach().T  # (channels, blades)
+        products = geo.algebra.geometric(y[:, None], y[None])
+        return float((products - products.transpose(0, 1)).abs().max())
+
+    net = GATr(geo, Width(1, 0), Width(4, 0), Width(1, 0), blocks=0, heads=1)
+    assert geo.init == "identity"
+    assert antisymmetric(net.linear_in) > 0.01
+    assert antisymmetric(EquiLinear(geo, Width(1, 0), Width(4, 0), bias=False)) < 1e-5

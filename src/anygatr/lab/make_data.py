@@ -10,7 +10,10 @@ from anygatr.lab.data.nbody_config import NBodyConfig
 
 def make_data(config: DataConfig) -> None:
     """Make the data set that was asked for; what is there already is kept."""
-    {NBodyConfig: _make_nbody, ArteryConfig: _make_arteries}[type(config.what)](config.what)
+    if isinstance(config.what, NBodyConfig):
+        _make_nbody(config.what)
+    else:
+        _make_arteries(config.what)
 
 
 def inspect_data(config: InspectConfig) -> None:

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.nn import border
+from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import Block
 from anygatr.nn.config import arguments
@@ -35,7 +35,7 @@ class AxialGATr(nn.Module):
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
-        self.linear_in = EquiLinear(geometry, inputs, hidden)
+        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
             Block(geometry, hidden, heads, dropout, multi_query=multi_query, rope=rope) for _ in range(blocks)
         )

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.nn import border
+from anygatr.nn import border, init
 from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import MLP, Stream, add
@@ -65,8 +65,8 @@ class ConditionalGATr(nn.Module):
         inputs, condition, hidden, outputs = (Width(*w) for w in (inputs, condition, hidden, outputs))
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.condition, self.hidden, self.outputs = geometry, inputs, condition, hidden, outputs
-        self.linear_in = EquiLinear(geometry, inputs, hidden)
-        self.condition_in = EquiLinear(geometry, condition, hidden)
+        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
+        self.condition_in = EquiLinear(geometry, condition, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
             ConditionalBlock(geometry, hidden, hidden, heads, dropout, multi_query) for _ in range(blocks)
         )

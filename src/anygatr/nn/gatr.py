@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from anygatr.geometry import Geometry
 from anygatr.kernels.packed import pack
-from anygatr.nn import border
+from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import Block
 from anygatr.nn.config import arguments
@@ -60,7 +60,7 @@ class GATr(nn.Module):
                     raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
-        self.linear_in = EquiLinear(geometry, inputs, hidden)
+        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
             Block(
                 geometry,

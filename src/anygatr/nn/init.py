@@ -14,13 +14,17 @@ SCHEMES = ("kaiming", "identity")
 
 @dataclass(frozen=True)
 class Variant:
-    """A change to the scheme: all weights times `gain`, the scalar's bias centred on `scalar`."""
+    """A change to the start: all weights times `gain`, the scalar's bias centred on `scalar`, another `scheme`."""
 
     gain: float = 1.0
     scalar: float = 0.0
+    scheme: str | None = None
 
 
 DEFAULT = Variant()
+# with "identity" all channels made of one input channel are copies of it, and in the product of x with itself whatever is
+# antisymmetric cancels: a point and a velocity in one channel would never meet at the start
+INPUT = Variant(scheme="kaiming")
 SMALL = Variant(gain=0.1)  # the residual stream passes the first attention layers almost unchanged
 ALMOST_UNIT = Variant(gain=0.5, scalar=1.0)  # a product whose right factor is close to 1 starts close to the identity
 

@@ -58,7 +58,8 @@ class EquiLinear(nn.Module):
         both = sqrt(0.5) if inputs.mv and inputs.s else 1.0  # two sources share an output's variance
         fan = 1 / sqrt(max(inputs.mv + inputs.s, 1))
         shared = {int(self.geometry.algebra.grades[blade]): both for blade in self.plan.invariant}
-        weight = init.multivector_weights((outputs.mv, inputs.mv), self.geometry.linear_basis, self.geometry.init, shared)
+        scheme = next((v.scheme for v in variants if v.scheme is not None), self.geometry.init)
+        weight = init.multivector_weights((outputs.mv, inputs.mv), self.geometry.linear_basis, scheme, shared)
         with torch.no_grad():
             self.weight.copy_(weight)
         init.uniform_(self.s_to_mv, both / sqrt(max(inputs.s, 1)))
