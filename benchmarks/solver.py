@@ -25,7 +25,10 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement: the counts of an order, or the explicit basis of one block; targets in seconds and bytes."""
+    """One measurement: the counts of an order, the explicit basis of one block, or which maps the geometric product builds.
+
+    Targets are in seconds and bytes.
+    """
 
     space: str
     group: str
@@ -33,9 +36,12 @@ class Task:
     block: tuple[int, ...] | None
     target_seconds: float | None
     target_bytes: int | None = None
+    expressivity: bool = False
 
     @property
     def label(self) -> str:
+        if self.expressivity:
+            return "expressivity"
         return "counts" if self.block is None else f"block {''.join(map(str, self.block))}"
 
 
@@ -53,6 +59,8 @@ def tasks() -> list[Task]:
                 out.append(Task(space, group, order, None, targets.get((order, space)), memory))
     out.append(Task("P", "E(3)", 4, (2, 2, 2, 2, 2), 10))
     out.append(Task("C", "E(3)", 4, (2, 2, 2, 2, 2), 60, GIB))
+    out += [Task(space, "E(3)", order, None, None, expressivity=True) for space in ("E", "P") for order in (2, 3, 4)]
+    out += [Task("C", "E(3)", order, None, limit, expressivity=True) for order, limit in ((2, None), (3, 30), (4, 300))]
     return out
 
 
@@ -60,15 +68,18 @@ def measure(task: Task) -> dict[str, float | int]:
     """Solve in this process; called in a fresh one."""
     import torch
 
-    from anygatr import Algebra, euclidean, linear_maps, multilinear_maps
+    from anygatr import Algebra, euclidean, expressivity, linear_maps, multilinear_maps
 
     torch.set_num_threads(1)
     start, started = time.process_time(), time.perf_counter()
     algebra = {"E": Algebra(3), "P": Algebra(3, 0, 1), "C": Algebra(4, 1, 0, ("e1", "e2", "e3", "e+", "e-"))}[task.space]
     infinity = {"E": lambda: None, "P": lambda: -algebra["e0"], "C": lambda: algebra["e-"] - algebra["e+"]}[task.space]()
     symmetry = euclidean(algebra, infinity, mirrors=task.group == "E(3)")
-    basis = linear_maps(symmetry) if task.order == 1 else multilinear_maps(symmetry, task.order)
-    maps = len(basis if task.block is None else basis.block(task.block))
+    if task.expressivity:
+        maps = expressivity(symmetry, task.order).rank
+    else:
+        basis = linear_maps(symmetry) if task.order == 1 else multilinear_maps(symmetry, task.order)
+        maps = len(basis if task.block is None else basis.block(task.block))
     seconds, wall = time.process_time() - start, time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"maps": maps, "seconds": round(seconds, 4), "wall_seconds": round(wall, 4), "peak_bytes": peak}
@@ -110,6 +121,18 @@ def write(path: Path, rows: list[dict[str, Any]], host: dict[str, object]) -> No
     partial.replace(path)
 
 
+def page(rows: list[dict[str, Any]], chosen: list[Task], host: dict[str, object]) -> str:
+    """The table of the documentation."""
+    lines = ["| algebra | group | order | what | maps | seconds | target | peak MiB |", "|---|---|---|---|---|---|---|---|"]
+    for task, row in zip(chosen, rows, strict=True):
+        target = "" if task.target_seconds is None else f"{task.target_seconds:g}"
+        memory = f"{row['peak_bytes'] / 2**20:.0f}"
+        cells = (task.space, task.group, task.order, task.label, row["maps"], f"{row['seconds']:.2f}", target, memory)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    about = f"{host['cpu']}, one thread, torch {host['torch']}, load average {host['load_average']} while measuring"
+    return "\n".join([*lines, "", f"Processor seconds. {about}.", ""])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the solver against its targets, on one core.")
     parser.add_argument("--only", choices=["E", "P", "C"], help="one algebra instead of all three")
@@ -141,6 +164,8 @@ def main() -> None:
         )  # fmt: skip
     console.print(table)
     write(args.out, rows, host)
+    if args.only is None:
+        (ROOT / "docs" / "snippets" / "solver-times.md").write_text(page(rows, chosen, host), encoding="utf-8")
     console.print(f"{host['cpu']}, one thread, load {host['load_average']}; rows in {args.out}")
     sys.exit(not all(row["met"] for row in rows))
 

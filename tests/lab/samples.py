@@ -30,7 +30,7 @@ def poses(path: Path, samples: int = 600, seed: int = 1) -> Path:
     return path
 
 
-def charges(path: Path, samples: int = 600, seed: int = 2) -> Path:
+def charges(path: Path, samples: int = 2500, seed: int = 2) -> Path:
     """Four to seven charges with their electrostatic energy: ragged tokens, one number per sample."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(4, 8, samples)
