@@ -17,21 +17,12 @@ from torch import Tensor, nn
 from anygatr import kinds as coordinate_kinds
 from anygatr.geometry import Geometry
 from anygatr.model import Model
+from anygatr.motions import Motion, act, inside, rigid_motions, versors
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.width import Width
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}  # relative to the largest coefficient of a layer's output
 MULTIVECTOR, INVARIANT = "multivector", "invariant"
-
-
-@dataclass(frozen=True)
-class Motion:
-    """One element of the group: its name, its versor and, where it moves coordinates, its matrix and translation."""
-
-    name: str
-    versor: Tensor
-    matrix: Tensor | None = None
-    translation: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +173,7 @@ class _Probe:
         return {name: x.to(dtype) if x.is_floating_point() else x for name, x in self.example.items()}
 
     def motions(self, geo: Geometry, scale: float, seed: int) -> tuple[list[Motion], list[str]]:
-        return (_rigid_motions(geo, scale, seed)) if self.on_coordinates else (_versors(geo, scale, seed), [])
+        return (rigid_motions(geo, scale, seed)) if self.on_coordinates else (versors(geo, scale, seed), [])
 
     def moved(self, geo: Geometry, motion: Motion, dtype: torch.dtype) -> dict[str, Tensor]:
         """The inputs after the motion, computed in float64."""
@@ -193,7 +184,7 @@ class _Probe:
         if kind == INVARIANT:
             return x
         if kind == MULTIVECTOR:
-            return _act(geo, motion.versor, x, self.layout)
+            return act(geo, motion.versor, x, self.layout)
         assert motion.matrix is not None
         assert motion.translation is not None
         columns = coordinate_kinds.columns(geo, kind)
@@ -208,7 +199,7 @@ class _Probe:
         for (kind, layout, a), (_, _, b) in zip(still, moved, strict=True):
             a, b = a.double(), b.double()
             if kind == MULTIVECTOR:
-                a = _act(geo, _inside(geo, motion) if self.centred else motion.versor, a, layout)
+                a = act(geo, inside(geo, motion) if self.centred else motion.versor, a, layout)
             elif kind != INVARIANT:
                 a = self._moved(geo, motion, kind, a)
             if a.numel():
@@ -334,70 +325,3 @@ def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Pr
         tensors = output if isinstance(output, tuple) else (output,)
         final = [(kind, probe.layout, t) for kind, t in zip(probe.outputs, tensors, strict=False)]
     return [*trace, ("output", final)]
-
-
-def _act(geo: Geometry, versor: Tensor, x: Tensor, layout: str) -> Tensor:
-    """The group's action on multivectors, whichever axis holds the blades, in float64."""
-    matrix = geo.algebra.action(versor)
-    if layout == "blades":
-        return torch.einsum("ij,j...->i...", matrix, x.double())
-    return x.double() @ matrix.T
-
-
-def _versors(geo: Geometry, scale: float, seed: int) -> list[Motion]:
-    """One element for each generator, of angle about 1 and length `scale`, one for each mirror, and one random product."""
-    sym, alg = geo.symmetry, geo.algebra
-    count = len(sym.generators)
-    motions = []
-    for name, b in zip(sym.names, sym.generators, strict=False):
-        null = float(alg.geometric(b, b).abs().max()) < 1e-12
-        motions.append(Motion(name, alg.exp(b * (scale if null else 0.6) / 2)))
-    motions += [Motion(name, m) for name, m in zip(sym.names[count:], sym.mirrors, strict=True)]
-    return [*motions, Motion("random", sym.sample(1, torch.Generator().manual_seed(seed))[0])]
-
-
-def _rigid_motions(geo: Geometry, scale: float, seed: int) -> tuple[list[Motion], list[str]]:
-    """A rotation in each plane, a translation along each axis, a mirror where points have no orientation; then all."""
-    d, generator = geo.dim, torch.Generator().manual_seed(seed)
-    eye, zero = torch.eye(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
-    found: list[tuple[str, Tensor, Tensor]] = []
-    everything = eye
-    for i in range(d):
-        for j in range(i):
-            turn = eye.clone()
-            c, s = torch.tensor(0.6).double().cos(), torch.tensor(0.6).double().sin()
-            turn[i, i], turn[j, j], turn[i, j], turn[j, i] = c, c, s, -s
-            found.append((f"rotation {j + 1}{i + 1}", turn, zero))
-            everything = everything @ turn
-    if "point" in geo.kinds:
-        found += [(f"translation {i + 1}", eye, scale * eye[i]) for i in range(d)]
-    notes = []
-    flip = eye.clone()
-    flip[0, 0] = -1
-    if len(geo.symmetry.mirrors) and _mirrors_coordinates(geo, flip):
-        found.append(("mirror 1", flip, zero))
-        everything = everything @ flip
-    elif len(geo.symmetry.mirrors):
-        notes.append(
-            f"mirrors are not claimed for coordinates: points of {geo.name!r} change sign under them; multivectors do follow"
-        )
-    shift = scale * torch.randn(d, generator=generator, dtype=torch.float64)
-    found.append(("all at once", everything, shift if "point" in geo.kinds else zero))
-    return [Motion(name, geo.transform(matrix, t), matrix, t) for name, matrix, t in found], notes
-
-
-def _mirrors_coordinates(geo: Geometry, flip: Tensor) -> bool:
-    """Whether embedding a mirrored point gives the mirrored embedded point."""
-    if "point" not in geo.kinds:
-        return True
-    x = torch.linspace(0.3, 0.9, len(geo.axes), dtype=torch.float64)
-    mirrored = geo.symmetry.act(geo.transform(flip, torch.zeros(geo.dim, dtype=torch.float64)), geo.embed_point(x))
-    flipped = torch.cat([x[: len(geo.axes) - geo.dim], flip @ x[-geo.dim :]])  # time, if there is one, comes first
-    return bool(torch.allclose(geo.embed_point(flipped), mirrored))
-
-
-def _inside(geo: Geometry, motion: Motion) -> Tensor:
-    """The versor that the layers behind an origin see: the motion without its translation."""
-    if motion.matrix is None:
-        return motion.versor
-    return geo.transform(motion.matrix, torch.zeros(geo.dim, dtype=torch.float64))
