@@ -57,12 +57,14 @@ def compare(config: CompareConfig) -> Path:
             Job(directory, source, recipe, experiment.command, threads_each(config.jobs)) for recipe in experiment.recipes()
         ]
         missing = [job for job in jobs if not job.row.exists()]
-        console.print(f"{len(jobs)} runs, {len(jobs) - len(missing)} already finished: {directory}", highlight=False)
+        console.print(
+            f"{len(jobs)} runs, {len(jobs) - len(missing)} already finished: {directory}", highlight=False, soft_wrap=True
+        )
         run_all(missing, parallel(config.jobs))
         experiment.write_predictions(data)
     console.print(summarise(directory))
     report = write_report(directory)
-    console.print(f"report: {report}", highlight=False)
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
     return Path(report)
 
 

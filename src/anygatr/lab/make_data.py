@@ -1,5 +1,7 @@
 """The data commands: make the n-body and artery sets with a progress bar, and look into a user's file."""
 
+import json
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -22,7 +24,7 @@ def inspect_data(config: InspectConfig) -> None:
 
     found = inspect(config.path)
     if config.json:
-        print(found.to_json())
+        print(json.dumps(found.to_json()))
     else:
         Console().print(found)
 

@@ -27,7 +27,7 @@ def predict(config: PredictConfig) -> Path:
     if data.offsets is not None:
         fields["offsets"] = data.offsets.numpy()
     write_arrays(out, fields)
-    Console().print(f"{len(data)} predictions of {', '.join(run.task.targets)} in {out}", highlight=False)
+    Console().print(f"{len(data)} predictions of {', '.join(run.task.targets)} in {out}", highlight=False, soft_wrap=True)
     return out
 
 

@@ -46,10 +46,14 @@ def train(config: TrainConfig) -> dict[str, Any]:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
                 row = fit(run, data, watch, config.tensorboard)
         except KeyboardInterrupt:
-            console.print(f"stopped; the same command continues where it was: {out}")
+            console.print(f"stopped; the same command continues where it was: {out}", soft_wrap=True)
             raise
     console.print(split_table(f"{config.model}, {row['parameters']:,} parameters, {row['steps']} steps", row["metrics"]))
-    console.print(f"results in {out}; next: anygatr evaluate {out}, anygatr predict {out} --data new.npz", highlight=False)
+    console.print(
+        f"results in {out}; next: anygatr evaluate {out}, anygatr predict {out} --data new.npz",
+        highlight=False,
+        soft_wrap=True,
+    )
     return row
 
 

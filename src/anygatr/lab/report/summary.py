@@ -24,7 +24,11 @@ def show_report(config: ReportConfig) -> None:
     console = Console()
     path = write_report(config.directory, config.out)
     console.print(summarise(config.directory))
-    console.print(f"\nReport: [bold]{escape(str(path))}[/]  (open it in a browser; it needs no network)", highlight=False)
+    console.print(
+        f"\nReport: [bold]{escape(str(path))}[/]  (open it in a browser; it needs no network)",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def summarise(directory: Path) -> RenderableType:
