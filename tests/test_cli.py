@@ -79,6 +79,15 @@ def test_expressivity_with_join_falls_back_to_proper_motions(capsys):
     assert (record["group"], record["rank"], record["complete"]) == ("SE(3)", 117, True)
 
 
+def test_data_is_made_and_inspected(tmp_path, capsys):
+    main(["data", "nbody", "--out", str(tmp_path), "--train", "8", "--val", "0", "--eval", "0", "--generalization", "0"])
+    assert str(tmp_path / "train.npz") in capsys.readouterr().out
+    main(["inspect", str(tmp_path / "train.npz")])
+    assert f"--data {tmp_path}" in capsys.readouterr().out
+    main(["inspect", str(tmp_path / "train.npz"), "--json"])
+    assert json.loads(capsys.readouterr().out)["samples"] == 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -159,7 +159,8 @@ def test_it_prints_and_serialises(tmp_path):
     text = console.export_text()
     assert "position" in text
     assert "hold NaN" in text
-    assert found.command in text
+    assert found.command.startswith(f"--data {tmp_path}")
+    assert "--target energy:scalar" in found.command
     assert json.loads(json.dumps(found.to_json()))["fields"][0]["kind"] == "point"
 
 

@@ -31,7 +31,7 @@ def poses(path: Path, samples: int = 600, seed: int = 1) -> Path:
 
 
 def charges(path: Path, samples: int = 2500, seed: int = 2) -> Path:
-    """Four to seven charges with their electrostatic energy: ragged tokens, one number per sample."""
+    """Four to seven charges with their electrostatic energy: ragged tokens, one energy and one count per sample."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(4, 8, samples)
     where = [rng.normal(size=(n, 3)) for n in counts]
@@ -41,7 +41,8 @@ def charges(path: Path, samples: int = 2500, seed: int = 2) -> Path:
         r = np.sqrt(((x[:, None] - x[None]) ** 2).sum(-1) + 0.25)
         energy.append(0.5 * ((q[:, None] * q[None] / r).sum() - (q**2 / 0.5).sum()))
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    np.savez(path, place=np.concatenate(where), charge=np.concatenate(charge), offsets=offsets, energy=np.array(energy))
+    tokens = {"place": np.concatenate(where), "charge": np.concatenate(charge), "offsets": offsets}
+    np.savez(path, **tokens, energy=np.array(energy), number=counts.astype(float))
     return path
 
 

@@ -16,7 +16,7 @@ from anygatr.lab.commands import CompareConfig, command_line
 from anygatr.lab.experiment import Experiment
 from anygatr.lab.guard import interruptible, owned
 from anygatr.lab.recipe import Recipe
-from anygatr.lab.source import Source
+from anygatr.lab.source import Source, warn_of_unseen_count
 
 ATTEMPTS = 3
 """How often a run whose process dies is started again before it counts as failed."""
@@ -52,6 +52,7 @@ def compare(config: CompareConfig) -> Path:
     with owned(directory):
         source = Source.of(config, config.normalise)
         data = source.load()
+        warn_of_unseen_count(data)
         experiment = Experiment.start(config, source, data, command_line("compare", config))
         jobs = [
             Job(directory, source, recipe, experiment.command, threads_each(config.jobs)) for recipe in experiment.recipes()

@@ -27,6 +27,7 @@ def inspect_data(config: InspectConfig) -> None:
         print(json.dumps(found.to_json()))
     else:
         Console().print(found)
+        print(f"next: anygatr compare {found.command}")  # plain, so that no terminal breaks the path
 
 
 def _make_nbody(config: NBodyConfig) -> None:

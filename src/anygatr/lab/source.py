@@ -1,5 +1,6 @@
 """Where the data of a run come from: a path and what its fields are, plain enough to be stored beside the run."""
 
+import warnings
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -91,6 +92,19 @@ class Source:
     def to_json(self) -> dict[str, Any]:
         """Plain values for a run's configuration file."""
         return asdict(self)
+
+
+def warn_of_unseen_count(data: Dataset) -> None:
+    """Warn where targets of whole samples may depend on their number of tokens, which averages cannot see.
+
+    Attention and pooling are means: a sample with every token twice gives the same output to the last bit.
+    """
+    if data.per == "sample" and len(data.counts.unique()) > 1:
+        warnings.warn(
+            f"samples have {int(data.counts.min())} to {int(data.counts.max())} tokens, a number that networks made of "
+            "averages cannot see; if the target grows with it, save it as an array (B,) and declare it as a scalar input",
+            stacklevel=2,
+        )
 
 
 def fingerprint(data: Dataset) -> str:

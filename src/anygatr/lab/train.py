@@ -21,7 +21,7 @@ from anygatr.lab.models import build, check_names, parameters
 from anygatr.lab.objective import Objective, errors_of
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.runs import METRICS, RESULT, STATE, WEIGHTS, Run, training_set
-from anygatr.lab.source import Source
+from anygatr.lab.source import Source, warn_of_unseen_count
 from anygatr.lab.state import History, State, Weights, copied, save_tensors, write_json
 
 LOG_EVERY = 10
@@ -38,6 +38,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         torch.set_num_threads(config.threads)
     source, console = Source.of(config, config.normalise), Console()
     data = source.load()
+    warn_of_unseen_count(data)
     recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin))
     out = Path(config.out)
     with owned(out):

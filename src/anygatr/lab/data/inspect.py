@@ -64,11 +64,7 @@ class Inspection:
         from rich.text import Text
 
         lines = [Text(f"! {f.field}: {f.problem}; {f.remedy}", style="yellow") for f in self.findings]
-        return Group(
-            self.table(),
-            *(lines or [Text("nothing to warn about", style="green")]),
-            Text(self.command, no_wrap=True, overflow="ignore"),
-        )
+        return Group(self.table(), *(lines or [Text("nothing to warn about", style="green")]))
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dictionaries and lists."""
