@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## the map tables of E, P and C, and which maps a network can build
-	$(BIN)/python examples/demo.py
+demo: $(STAMP)  ## E, P, iP, C and a Transformer on gravitating bodies; ends with the path of the report
+	$(BIN)/anygatr demo
 
 test: $(STAMP) browser  ## the fast tests, on both cores
 	$(BIN)/python -m pytest -n 2
