@@ -56,15 +56,15 @@ def interrupt_at(step: int):
 
 @pytest.mark.parametrize(
     ("model", "steps"),
-    [("E", 70), ("P", 70), ("iP", 70), ("transformer", 70), pytest.param("C", 500, marks=pytest.mark.slow)],
+    [("E", 80), ("P", 80), ("iP", 80), ("transformer", 80), pytest.param("C", 200, marks=pytest.mark.slow)],
 )
 def test_overfits_a_tiny_set(data, tmp_path, model, steps):
-    """Three samples, learned by heart: far below what the untrained network scores and below standing still."""
+    """Three samples, learned by heart by the laptop preset; narrower networks stall for some seeds."""
     source = Source.of(config(data, tmp_path))
     few = source.load().split("train").subset(3)
     task = Task.of(few)
     torch.manual_seed(0)
-    module = build(task, recipe("laptop", model, blocks=1, mv=4, s=32, heads=2))
+    module = build(task, recipe("laptop", model))
     objective = Objective(module, task, 0.01)
     optimiser = torch.optim.Adam(module.parameters(), lr=3e-3)
     for rate in np.geomspace(3e-3, 3e-4, steps):
@@ -72,6 +72,7 @@ def test_overfits_a_tiny_set(data, tmp_path, model, steps):
         loss, error = objective(module, few.batch())
         optimiser.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 10.0)
         optimiser.step()
     assert error.item() < 0.2 * trivial_mse(few, few)
 
