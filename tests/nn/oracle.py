@@ -87,7 +87,9 @@ def block(layer, x: Tensor, s: Tensor, reference: Tensor) -> tuple[Tensor, Tenso
         return norm(geo, x), functional.layer_norm(s, s.shape[-1:])
 
     qkv = linear(att.qkv, *normed(x, s))
-    split = zip(qkv[0].split([w.mv for w in att.splits], -1), qkv[1].split([w.s for w in att.splits], -1), strict=True)
+    groups = (att.attend.heads, att.attend.key_heads, att.attend.key_heads)
+    widths = zip(*(att.attend.head * n for n in groups), strict=True)
+    split = zip(*(t.split(list(width), -1) for t, width in zip(qkv, widths, strict=True)), strict=True)
     a, b = linear(att.out, *attend(att.attend, *split))
     x, s = x + a, s + b
     a, b = bilinear(layer.mlp.bilinear, *normed(x, s), reference)

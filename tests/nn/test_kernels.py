@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from anygatr.algebra import Algebra
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import equi_linear, linear_plan
+from anygatr.kernels.linear import Weights, equi_linear, linear_plan
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
 from anygatr.kernels.runs import runs, transposed, unwritten
@@ -93,9 +93,19 @@ def test_block_equals_the_clear_block(geo, multi_query, rng):
 @pytest.mark.parametrize("geo", SMALL, ids=name)
 def test_linear_has_second_derivatives(geo, rng):
     plan = linear_plan(geo.linear_basis)
-    shapes = [(2, plan.blades, 3, 1), (plan.mixing.shape[1], 2, 2), (len(plan.invariant), 3, 2)]
+    maps, invariants = plan.mixing.shape[0], len(plan.invariant)
+    shapes = [
+        (plan.blades, 3, 1),
+        (3, 2),
+        (2, 1, maps),
+        (invariants, 2, 2),
+        (invariants, 1, 1),
+        (1, 2),
+        (invariants, 2),
+        (1,),
+    ]
     inputs = [torch.randn(*shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    call = lambda x, w, e: equi_linear(x, w, e, plan, parts=2)  # noqa: E731
+    call = lambda x, s, *weights: equi_linear(x, s, Weights(*weights), plan.mixing, plan)  # noqa: E731
     assert gradcheck(call, inputs, fast_mode=True)
     assert gradgradcheck(call, inputs, fast_mode=True)
 
@@ -103,7 +113,7 @@ def test_linear_has_second_derivatives(geo, rng):
 @pytest.mark.parametrize("geo", SMALL, ids=name)
 def test_products_norm_and_gate_have_second_derivatives(geo, rng):
     plan = product_plan(geo.algebra, ("geometric", "join"))
-    h = torch.randn(4, geo.algebra.dim, 2, 1, generator=rng, dtype=torch.float64, requires_grad=True)
+    h = torch.randn(geo.algebra.dim, 2, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     x = torch.randn(geo.algebra.dim, 2, 2, generator=rng, dtype=torch.float64, requires_grad=True)
     norms = [norm_plan(geo.algebra, norm, 0.1, form) for norm in ("inner", "abs", "grade_abs") for form in ("add", "clamp")]
     calls = [(lambda h: products(h, plan), h), (lambda x: GatedGELU()(x, x[0])[0], x)]

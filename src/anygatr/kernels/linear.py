@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 from anygatr.kernels.precision import shortened
 from anygatr.kernels.runs import Run, runs, transposed, unwritten
@@ -20,43 +20,63 @@ from anygatr.symmetry import Frame
 DIGITS = 9  # entries of a basis closer than this are one number
 
 
+class Entry(NamedTuple):
+    """target += factor * weight(source) between two invariant blades, counted among the invariant ones."""
+
+    weight: int
+    factor: float
+    target: int
+    source: int
+
+
 @dataclass(frozen=True, eq=False)
 class LinearPlan:
     """Which runs of blades each effective weight multiplies.
 
     Entries of the basis that are proportional for all maps share one effective weight: weight_e = sum_m mixing_me weight_m.
+    What connects invariant blades with each other is kept apart, in `joint`: these mix with the scalars in one product.
     `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
     space); both are empty where the algebra's own blades do.
     """
 
     mixing: Float[Tensor, "m e"]
     blades: int
-    products: tuple[Run, ...]
     invariant: tuple[int, ...]
+    joint: tuple[Entry, ...]
+    products: tuple[Run, ...]
     enter: tuple[Run, ...] = ()
     leave: tuple[Run, ...] = ()
 
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds per pair of an input and an output channel."""
-        return sum(run.length for run in self.products)
+        return len(self.joint) + sum(run.length for run in self.products)
 
     @cached_property
     def unwritten(self) -> tuple[int, ...]:
         """The blades that nothing is mapped to."""
-        return unwritten(self.products, self.blades)
+        return unwritten(self.products, self.blades, self.invariant)
 
     @cached_property
-    def transposed(self) -> "LinearPlan":
-        """The plan of the map's transpose."""
-        return LinearPlan(
-            self.mixing,
-            self.blades,
-            transposed(self.products),
-            self.invariant,
-            transposed(self.leave),
-            transposed(self.enter),
-        )
+    def backwards(self) -> tuple[Run, ...]:
+        """The runs of the transpose."""
+        return transposed(self.products, self.invariant)
+
+    @cached_property
+    def unread(self) -> tuple[int, ...]:
+        """The blades that nothing is made from."""
+        return unwritten(self.backwards, self.blades, self.invariant)
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer: maps of multivectors, and what connects invariant blades and scalars."""
+
+    mv: Float[Tensor, "c_out c_in m"]
+    s_to_mv: Float[Tensor, "j c_out s_in"]
+    mv_to_s: Float[Tensor, "j s_out c_in"]
+    s_to_s: Float[Tensor, "s_out s_in"]
+    bias_mv: Float[Tensor, "j c_out"] | None = None
+    bias_s: Float[Tensor, " s_out"] | None = None
 
 
 @lru_cache(maxsize=64)
@@ -73,11 +93,14 @@ def linear_plan(basis: LinearBasis) -> LinearPlan:
     )
     if keeps and _entries(framed) < _entries(maps):
         changes = {"enter": _linear_runs(enter), "leave": _linear_runs(leave)}
-        mixing, products = _effective(framed)
+        mixing, entries = _effective(framed)
     else:
         changes = {}
-        mixing, products = _effective(maps)
-    return LinearPlan(torch.from_numpy(mixing), algebra.dim, products, invariant, **changes)
+        mixing, entries = _effective(maps)
+    place = {blade: j for j, blade in enumerate(invariant)}
+    joint = tuple(Entry(w, f, place[o], place[i]) for w, f, o, i in entries if o in place and i in place)
+    products = runs([entry for entry in entries if not (entry[2] in place and entry[3] in place)], invariant)
+    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, **changes)
 
 
 def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:
@@ -91,113 +114,178 @@ def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:
 
 
 def equi_linear(
-    x: Float[Tensor, "g k *tokens c_in"],
-    weight: Float[Tensor, "e g*c_in h*c_out"],
-    extra: Float[Tensor, "j *tokens h*c_out"],
+    x: Float[Tensor, "k *tokens c_in"],
+    s: Float[Tensor, "*tokens s_in"],
+    weights: Weights,
+    mixing: Float[Tensor, "m e"],
     plan: LinearPlan,
-    parts: int = 1,
-) -> tuple[Float[Tensor, "h k *tokens c_out"], Float[Tensor, "j *tokens g*c_in"]]:
-    """Apply the map with these effective weights, add `extra` to the invariant blades; also return the input's.
-
-    y_k = sum over runs of x_i @ weight_e. The input's channels come in g stacked parts and the output's leave in h = `parts`
-    stacked parts, so that what follows reads contiguous memory. Handing the invariant blades in and out here spares the
-    gradients of slices, which would fill all blades with zeros.
-    """
-    x, weight, extra = shortened(x, weight, extra)
-    tokens = x.shape[2:-1]
-    n = prod(tokens)
-    flat = recombine(x.reshape(len(x), plan.blades, n, x.shape[-1]), plan.enter)
-    y, picked = _Linear.apply(flat, weight, extra.reshape(len(plan.invariant), n, weight.shape[-1]), plan, parts)
-    y = recombine(y, plan.leave)
-    return y.view(parts, plan.blades, *tokens, y.shape[-1]), picked.view(len(plan.invariant), *tokens, weight.shape[1])
+) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
+    """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together."""
+    x, s, mixing, *given = shortened(x, s, mixing, *weights)
+    tokens = x.shape[1:-1]
+    x, s = recombine(x.flatten(1, -2), plan.enter), s.flatten(0, -2)
+    if torch.compiler.is_exporting():
+        y, t = clear(x, s, mixing, Weights(*given), plan)
+    else:
+        y, t = _Linear.apply(x, s, mixing, plan, *given)
+    return recombine(y, plan.leave).unflatten(1, tokens), t.unflatten(0, tokens)
 
 
-def recombine(x: Float[Tensor, "g k n c"], change: tuple[Run, ...]) -> Float[Tensor, "g k n c"]:
+def recombine(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
     """The linear combinations of blades that `change` lists; x itself if it lists none."""
     return _Recombine.apply(x, change) if change else x
 
 
+def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    """The same from operations that torch differentiates any number of times, and exports."""
+    effective = (weights.mv @ mixing).movedim(-1, 0)
+    terms: list[list[Tensor]] = [[] for _ in range(plan.blades)]
+    for weight, factor, o, i in plan.joint:
+        terms[plan.invariant[o]].append(factor * functional.linear(x[plan.invariant[i]], effective[weight]))
+    for run in plan.products:
+        for j in range(run.length):
+            terms[run.target + j].append(run.factor * functional.linear(x[run.source + j], effective[run.weight]))
+    t = functional.linear(s, weights.s_to_s, weights.bias_s)
+    for j, blade in enumerate(plan.invariant):
+        bias = None if weights.bias_mv is None else weights.bias_mv[j]
+        terms[blade].append(functional.linear(s, weights.s_to_mv[j], bias))
+        t = t + functional.linear(x[blade], weights.mv_to_s[j])
+    nothing = x.new_zeros(x.shape[1], weights.mv.shape[0])
+    return torch.stack([sum(parts, nothing) for parts in terms]), t
+
+
 class _Linear(torch.autograd.Function):
-    """(x, weight, extra) -> (y, x on the invariant blades). Its derivative is itself with the transposed plan."""
+    """Matrix products straight into slices of the result; saves nothing but its inputs."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, extra: Tensor, plan: LinearPlan, parts: int) -> tuple[Tensor, Tensor]:
-        x = x.contiguous()
-        width = weight.shape[-1] // parts
-        y = x.new_empty(parts, plan.blades, x.shape[2], width)
-        blocks = _blocks(weight, len(x), parts)
-        for run in plan.products:
-            sources = [x[g, run.inputs].flatten(0, 1) for g in range(len(x))]
-            for h in range(parts):
-                target = y[h, run.outputs].flatten(0, 1)
-                for g, source in enumerate(sources):
-                    beta = 0 if run.first and g == 0 else 1
-                    target.addmm_(source, blocks[g][h][run.weight], beta=beta, alpha=run.factor)
-        for k in plan.unwritten:
-            y[:, k].zero_()
-        for j, k in enumerate(plan.invariant):
-            y[:, k] += extra[j].unflatten(-1, (parts, width)).movedim(1, 0)
-        return y, _invariant(x, plan)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, weight, _, ctx.plan, ctx.parts = inputs
-        ctx.save_for_backward(x, weight)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), (grad, grad_picked), plan = ctx.saved_tensors, grads, ctx.plan
-        grad_x, grad_weight = None, None
-        if ctx.needs_input_grad[0]:
-            grad_x, grad_extra = _Linear.apply(grad, weight.transpose(1, 2), grad_picked, plan.transposed, len(x))
+    def forward(x: Tensor, s: Tensor, mixing: Tensor, plan: LinearPlan, *weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        given = Weights(*weights)  # type: ignore[arg-type]
+        c_out = given.mv.shape[0]
+        effective = _effective_weights(given.mv, mixing)
+        joint = _joint(effective, given, plan)
+        rows = _rows(x, s, plan)
+        if given.bias_mv is None or given.bias_s is None:
+            out = rows @ joint.t()
         else:
-            grad_extra = _invariant(grad, plan)
-        if ctx.needs_input_grad[1]:
-            grad_weight = _WeightGradient.apply(x, grad, plan)
-        return grad_x, grad_weight, grad_extra, None, None
-
-
-class _WeightGradient(torch.autograd.Function):
-    """weight_e = sum over its runs of x^T y: the other half of the derivative of `_Linear`."""
-
-    @staticmethod
-    def forward(x: Tensor, y: Tensor, plan: LinearPlan) -> Tensor:
-        x, y = x.contiguous(), y.contiguous()
-        out = x.new_zeros(plan.mixing.shape[1], len(x) * x.shape[-1], len(y) * y.shape[-1])
-        blocks = _blocks(out, len(x), len(y))
-        for run in plan.products:
-            targets = [y[h, run.outputs].flatten(0, 1) for h in range(len(y))]
-            for g in range(len(x)):
-                source = x[g, run.inputs].flatten(0, 1).t()
-                for h, target in enumerate(targets):
-                    blocks[g][h][run.weight].addmm_(source, target, alpha=run.factor)
-        return out
+            out = torch.addmm(torch.cat([given.bias_mv.flatten(), given.bias_s]), rows, joint.t())
+        y = x.new_empty(plan.blades, x.shape[1], c_out)
+        t = _unrows(out, y, plan)
+        _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
+        return y, t
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, y, ctx.plan = inputs
-        ctx.save_for_backward(x, y)
+        x, s, mixing, ctx.plan, *weights = inputs
+        ctx.save_for_backward(x, s, mixing, *weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, y), (grad,), plan = ctx.saved_tensors, grads, ctx.plan
-        nothing_x = x.new_zeros(len(plan.invariant), x.shape[2], grad.shape[1])
-        nothing_y = x.new_zeros(len(plan.invariant), x.shape[2], grad.shape[2])
-        grad_x, _ = _Linear.apply(y, grad.transpose(1, 2), nothing_x, plan.transposed, len(x))
-        grad_y, _ = _Linear.apply(x, grad, nothing_y, plan, len(y))
-        return grad_x, grad_y, None
+        (x, s, mixing, *weights), plan = ctx.saved_tensors, ctx.plan
+        if torch.is_grad_enabled():
+            return _differentiable(ctx, x, s, mixing, weights, grads)
+        given = Weights(*weights)
+        grad_y, grad_t = (g.contiguous() for g in grads)
+        effective = _effective_weights(given.mv, mixing)
+        rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
+        grad_x = grad_s = grad_mv = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            grad_in = grad_rows @ _joint(effective, given, plan)
+            grad_x = x.new_empty(x.shape)
+            grad_s = _unrows(grad_in, grad_x, plan)
+            _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
+        grad_joint = grad_rows.t() @ rows
+        c_out, c_in = given.mv.shape[:2]
+        invariants = len(plan.invariant)
+        inner, outer = invariants * c_in, invariants * c_out
+        if ctx.needs_input_grad[4]:
+            grad_effective = _weight_gradient(x, grad_y, grad_joint[:outer, :inner], plan)
+            grad_mv = (mixing @ grad_effective.flatten(1)).view(len(mixing), *given.mv.shape[:2]).movedim(0, -1)
+        grad_bias = grad_rows.sum(0) if given.bias_mv is not None else None
+        return (
+            grad_x,
+            grad_s,
+            None,
+            None,
+            grad_mv,
+            grad_joint[:outer, inner:].unflatten(0, (invariants, c_out)),
+            grad_joint[outer:, :inner].unflatten(1, (invariants, c_in)).movedim(1, 0),
+            grad_joint[outer:, inner:],
+            None if grad_bias is None else grad_bias[:outer].view(invariants, c_out),
+            None if grad_bias is None else grad_bias[outer:],
+        )
 
 
-def _blocks(weight: Tensor, rows: int, columns: int) -> list[list[Tensor]]:
-    """The weights (e, c_in, c_out) between each part of the input and each part of the output."""
-    inner, outer = weight.shape[1] // rows, weight.shape[2] // columns
-    parts = range(columns)
-    return [[weight[:, g * inner : (g + 1) * inner, h * outer : (h + 1) * outer] for h in parts] for g in range(rows)]
+def _differentiable(
+    ctx: Any, x: Tensor, s: Tensor, mixing: Tensor, weights: list[Tensor], grads: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients as functions that can be differentiated again."""
+    inputs = (x, s, None, None, *weights)
+    asked = {i: t for i, t in enumerate(inputs) if t is not None and ctx.needs_input_grad[i]}
+    outputs = clear(x, s, mixing, Weights(*weights), ctx.plan)
+    found = torch.autograd.grad(outputs, list(asked.values()), grads, create_graph=True, allow_unused=True)
+    gradients = dict(zip(asked, found, strict=True))
+    return tuple(gradients.get(i) for i in range(len(inputs)))
 
 
-def _invariant(x: Tensor, plan: LinearPlan) -> Tensor:
-    """The invariant blades (j, n, g*c) of stacked parts (g, k, n, c)."""
-    return torch.stack([x[:, k].movedim(0, 1).flatten(1) for k in plan.invariant])
+def _effective_weights(weight: Float[Tensor, "o i m"], mixing: Float[Tensor, "m e"]) -> Float[Tensor, "e o i"]:
+    return (mixing.t() @ weight.flatten(0, 1).t()).view(mixing.shape[1], *weight.shape[:2])
+
+
+def _joint(effective: Float[Tensor, "e o i"], weights: Weights, plan: LinearPlan) -> Float[Tensor, "jo+t ji+s"]:
+    """The matrix that takes invariant blades and scalars to invariant blades and scalars."""
+    (_, c_out, c_in), invariants = effective.shape, len(plan.invariant)
+    inner, outer = invariants * c_in, invariants * c_out
+    out = effective.new_empty(outer + weights.s_to_s.shape[0], inner + weights.s_to_s.shape[1])
+    if len(plan.joint) < invariants**2:
+        out[:outer, :inner].zero_()
+    for weight, factor, o, i in plan.joint:
+        block = out[o * c_out : (o + 1) * c_out, i * c_in : (i + 1) * c_in]
+        torch.mul(effective[weight], factor, out=block)
+    for j in range(invariants):
+        out[j * c_out : (j + 1) * c_out, inner:] = weights.s_to_mv[j]
+        out[outer:, j * c_in : (j + 1) * c_in] = weights.mv_to_s[j]
+    out[outer:, inner:] = weights.s_to_s
+    return out
+
+
+def _rows(x: Float[Tensor, "k n c"], s: Float[Tensor, "n s"], plan: LinearPlan) -> Float[Tensor, "n jc+s"]:
+    """The invariant blades and the scalars of each token side by side."""
+    return torch.cat([*(x[blade] for blade in plan.invariant), s], -1)
+
+
+def _unrows(rows: Tensor, x: Float[Tensor, "k n c"], plan: LinearPlan) -> Tensor:
+    """The inverse: write the invariant blades into x, return the scalars."""
+    c = x.shape[-1]
+    for j, blade in enumerate(plan.invariant):
+        x[blade] = rows[:, j * c : (j + 1) * c]
+    return rows[:, len(plan.invariant) * c :].clone(memory_format=torch.contiguous_format)  # a view would keep all rows
+
+
+def _multiply(
+    x: Float[Tensor, "k n i"],
+    weight: Float[Tensor, "e i o"],
+    y: Float[Tensor, "k n o"],
+    products: tuple[Run, ...],
+    untouched: tuple[int, ...],
+) -> None:
+    """Add the products of all runs to y."""
+    for run in products:
+        source, target = x[run.inputs].flatten(0, 1), y[run.outputs].flatten(0, 1)
+        target.addmm_(source, weight[run.weight], beta=0 if run.first else 1, alpha=run.factor)
+    for blade in untouched:
+        y[blade].zero_()
+
+
+def _weight_gradient(x: Tensor, grad: Tensor, joint: Tensor, plan: LinearPlan) -> Float[Tensor, "e o i"]:
+    """weight_e = sum over its runs of grad^T x."""
+    c_in, c_out = x.shape[-1], grad.shape[-1]
+    out = x.new_zeros(plan.mixing.shape[1], c_out, c_in)
+    for weight, factor, o, i in plan.joint:
+        out[weight].add_(joint[o * c_out : (o + 1) * c_out, i * c_in : (i + 1) * c_in], alpha=factor)
+    for run in plan.products:
+        source, target = x[run.inputs].flatten(0, 1), grad[run.outputs].flatten(0, 1)
+        out[run.weight].addmm_(target.t(), source, alpha=run.factor)
+    return out
 
 
 class _Recombine(torch.autograd.Function):
@@ -205,7 +293,7 @@ class _Recombine(torch.autograd.Function):
     def forward(x: Tensor, change: tuple[Run, ...]) -> Tensor:
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         for run in change:
-            source, target = x[:, run.inputs], y[:, run.outputs]
+            source, target = x[run.inputs], y[run.outputs]
             if not run.first:
                 target.add_(source, alpha=run.factor)
             else:
@@ -239,8 +327,8 @@ def _entries(maps: np.ndarray) -> int:
     return int(np.any(np.abs(maps) > 10.0**-DIGITS, axis=0).sum())
 
 
-def _effective(maps: np.ndarray) -> tuple[np.ndarray, tuple[Run, ...]]:
-    """The mixing matrix (m, e) and the runs."""
+def _effective(maps: np.ndarray) -> tuple[np.ndarray, list[tuple[int, float, int, int]]]:
+    """The mixing matrix (m, e) and the entries (weight, factor, target, source)."""
     classes: dict[tuple[float, ...], tuple[int, np.ndarray]] = {}
     entries = []
     for target, source in np.argwhere(np.any(np.abs(maps) > 10.0**-DIGITS, axis=0)).tolist():
@@ -252,7 +340,7 @@ def _effective(maps: np.ndarray) -> tuple[np.ndarray, tuple[Run, ...]]:
         factor = round(float(sign * pivot / np.abs(first).max()), DIGITS)
         entries.append((index, factor, target, source))
     mixing = np.array([vector for _, vector in classes.values()]).reshape(len(classes), len(maps)).T
-    return mixing, runs(entries)
+    return mixing, entries
 
 
 def _linear_runs(matrix: np.ndarray) -> tuple[Run, ...]:

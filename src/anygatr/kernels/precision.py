@@ -1,18 +1,19 @@
 """Which precision an operation runs in under autocast: matrix products in the short type, delicate sums in float32."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def shortened(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in autocast's type if autocast is on, else as they are."""
+def shortened(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors, or None, in autocast's type if autocast is on, else as they are."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
-    return tuple(t.to(dtype) for t in tensors)
+    return tuple(None if t is None else t.to(dtype) for t in tensors)
 
 
 def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
+from anygatr.kernels import native
 from anygatr.kernels.precision import lengthened, without_autocast
 
 # axes: g factors, p products, k blades
@@ -15,16 +16,17 @@ Entries = tuple[tuple[int, int, int, int], ...]  # target blade, left blade, rig
 
 
 class Term(NamedTuple):
-    """out[target] += sum over its entries (k, i, j, sign) of sign * a[left]_i * b[right]_j."""
+    """out[target] += sum over its entries (k, i, j, sign) of sign * a[left]_i * b[right]_j, times the reference if `odd`."""
 
     entries: Entries
     target: int
     left: int
     right: int
+    odd: bool
 
 
 class BilinearPlan:
-    """Sparse bilinear forms of two stacks of multivectors.
+    """Sparse bilinear forms of two stacks of multivectors, a stack being equal parts of the channels.
 
     `wrt_left` and `wrt_right` are the plans of the derivatives: products of the gradient with the other factor by permuted
     tables, so a derivative of any order is again such a plan.
@@ -43,14 +45,14 @@ class BilinearPlan:
     def wrt_left(self) -> "BilinearPlan":
         """(gradient, right) -> gradient of left."""
         out, left, right = self.sizes
-        terms = tuple(Term(_permuted(t.entries, (1, 0, 2)), t.left, t.target, t.right) for t in self.terms)
+        terms = tuple(t._replace(entries=_permuted(t.entries, (1, 0, 2)), target=t.left, left=t.target) for t in self.terms)
         return BilinearPlan(terms, (left, out, right))
 
     @cached_property
     def wrt_right(self) -> "BilinearPlan":
         """(gradient, left) -> gradient of right."""
         out, left, right = self.sizes
-        terms = tuple(Term(_permuted(t.entries, (2, 0, 1)), t.right, t.target, t.left) for t in self.terms)
+        terms = tuple(Term(_permuted(t.entries, (2, 0, 1)), t.right, t.target, t.left, t.odd) for t in self.terms)
         return BilinearPlan(terms, (right, out, left))
 
     @cached_property
@@ -60,61 +62,123 @@ class BilinearPlan:
 
 
 @lru_cache(maxsize=64)
-def product_plan(algebra: Algebra, names: tuple[str, ...]) -> BilinearPlan:
-    """The plan of h -> (h_0 * h_1, h_2 * h_3, ...), one pair of factors for each product named."""
-    terms = tuple(Term(_entries(algebra, name), p, 2 * p, 2 * p + 1) for p, name in enumerate(names))
+def product_plan(algebra: Algebra, names: tuple[str, ...], odd: tuple[bool, ...] = ()) -> BilinearPlan:
+    """The plan of h -> (h_0 * h_1, h_2 * h_3, ...), one pair of factors for each product; `odd` ones times a number."""
+    odd = odd or (False,) * len(names)
+    terms = tuple(Term(_entries(algebra, name), p, 2 * p, 2 * p + 1, odd[p]) for p, name in enumerate(names))
     return BilinearPlan(terms, (len(names), 2 * len(names), 2 * len(names)))
 
 
-def products(h: Float[Tensor, "g k *tokens c"], plan: BilinearPlan) -> Float[Tensor, "p k *tokens c"]:
-    """The products of a plan, both factors taken from the stack h; in float32 under autocast."""
+def products(
+    h: Float[Tensor, "k *tokens g*c"], plan: BilinearPlan, reference: Float[Tensor, "*#tokens 1"] | None = None
+) -> Float[Tensor, "k *tokens p*c"]:
+    """The products of a plan, both factors taken from the stack h, in float32 under autocast.
+
+    `reference` multiplies the odd products; it is not differentiated.
+    """
     with without_autocast(h):
         (h,) = lengthened(h)
-        return _Products.apply(h, plan)
+        number = None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten()
+        return _Products.apply(h.flatten(1, -2), number, plan).unflatten(1, h.shape[1:-1])
 
 
 class _Products(torch.autograd.Function):
     @staticmethod
-    def forward(h: Tensor, plan: BilinearPlan) -> Tensor:
-        return _evaluate(h, h, plan)
+    def forward(h: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
+        return _evaluate(h, h, number, plan)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        h, ctx.plan = inputs
-        ctx.save_for_backward(h)
+        h, number, ctx.plan = inputs
+        ctx.save_for_backward(h, number)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (h,) = ctx.saved_tensors
-        return _Bilinear.apply(grads[0], h, ctx.plan.wrt_both), None
+        h, number = ctx.saved_tensors
+        return _Bilinear.apply(grads[0], h, number, ctx.plan.wrt_both), None, None
 
 
 class _Bilinear(torch.autograd.Function):
     @staticmethod
-    def forward(a: Tensor, b: Tensor, plan: BilinearPlan) -> Tensor:
-        return _evaluate(a, b, plan)
+    def forward(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
+        return _evaluate(a, b, number, plan)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        a, b, ctx.plan = inputs
-        ctx.save_for_backward(a, b)
+        a, b, number, ctx.plan = inputs
+        ctx.save_for_backward(a, b, number)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (a, b), (grad,), plan = ctx.saved_tensors, grads, ctx.plan
-        return _Bilinear.apply(grad, b, plan.wrt_left), _Bilinear.apply(grad, a, plan.wrt_right), None
+        (a, b, number), (grad,), plan = ctx.saved_tensors, grads, ctx.plan
+        left = _Bilinear.apply(grad, b, number, plan.wrt_left)
+        right = _Bilinear.apply(grad, a, number, plan.wrt_right)
+        return left, right, None, None
 
 
-def _evaluate(a: Tensor, b: Tensor, plan: BilinearPlan) -> Tensor:
+def _evaluate(
+    a: Float[Tensor, "k n a*c"], b: Float[Tensor, "k n b*c"], number: Float[Tensor, " n"] | None, plan: BilinearPlan
+) -> Float[Tensor, "k n out*c"]:
     a, b = a.contiguous(), b.contiguous()
-    out = a.new_zeros(plan.sizes[0], *a.shape[1:])
-    for term in plan.terms:
-        # all views made once: making a view of a blade costs as much as multiplying it
-        left, right = a[term.left].unbind(), b[term.right].unbind()
-        target = [out[term.target, k] for k in range(out.shape[1])]  # one by one: views from unbind are not written in place
-        for k, i, j, sign in term.entries:
-            target[k].addcmul_(left[i], right[j], value=sign)
+    tensors = (a, b) if number is None else (a, b, number)
+    return (_evaluate_in_c if native.applies(*tensors) else _evaluate_in_torch)(a, b, number, plan)
+
+
+def _evaluate_in_c(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
+    blades, n, c = *a.shape[:2], a.shape[-1] // plan.sizes[1]
+    out = a.new_empty(blades, n, plan.sizes[0] * c)
+    lanes = next(lanes for lanes in native.LANES if c % lanes == 0)
+    source = _source(plan, blades, native.REALS[a.dtype], lanes, number is not None)
+    run = native.function(source, "products", 4, 3)
+    numbers = 0 if number is None else number.data_ptr()
+    run(a.data_ptr(), b.data_ptr(), numbers, out.data_ptr(), n, c, native.threads(n * c))
     return out
+
+
+def _evaluate_in_torch(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
+    width = a.shape[-1] // plan.sizes[1]
+    out = a.new_zeros(*a.shape[:2], plan.sizes[0] * width)
+    # all views made once: making a view of a blade costs as much as multiplying it
+    lefts, rights, outs = (t.unflatten(-1, (t.shape[-1] // max(width, 1), width)).movedim(-2, 0) for t in (a, b, out))
+    for term in plan.terms:
+        left, right, target = (t[part] for t, part in ((lefts, term.left), (rights, term.right), (outs, term.target)))
+        if term.odd and number is not None:
+            left = left * number.unsqueeze(-1)
+        one, other = left.unbind(), right.unbind()
+        sums = [target[k] for k in range(len(target))]  # one by one: views from unbind are not written in place
+        for k, i, j, sign in term.entries:
+            sums[k].addcmul_(one[i], other[j], value=sign)
+    return out
+
+
+@lru_cache(maxsize=64)
+def _source(plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool) -> str:
+    """C for the plan: for every few channels of a token, all sums of all its entries."""
+    sums = {(part, k): "" for part in range(plan.sizes[0]) for k in range(blades)}
+    for even in (False, True):  # odd entries first, so that one multiplication scales them all
+        for term in plan.terms:
+            if (term.odd and scaled) is even:
+                continue
+            for k, i, j, sign in term.entries:
+                a, b = f"a[{i} * A + {term.left} * c + l]", f"b[{j} * B + {term.right} * c + l]"
+                sums[term.target, k] += f"s {'+' if sign > 0 else '-'}= {a} * {b};\n"
+        if scaled and not even:
+            sums = {place: text and text + "s *= number;\n" for place, text in sums.items()}
+    body = "".join(f"EACH {{ {real} s = 0;\n{text}o[{k} * O + {part} * c + l] = s; }}\n" for (part, k), text in sums.items())
+    left, right = f"long A = n * c * {plan.sizes[1]}", f"long B = n * c * {plan.sizes[2]}"
+    offsets = f"i * c * {plan.sizes[1]} + j, b + i * c * {plan.sizes[2]} + j"
+    return f"""
+#define EACH for (int l = 0; l < {lanes}; l++)
+static void some(const {real} *restrict a, const {real} *restrict b, {real} number, {real} *restrict o, long n, long c) {{
+    {left}; {right}; long O = n * c * {plan.sizes[0]};
+{body}}}
+void products(const {real} *a, const {real} *b, const {real} *numbers, {real} *o, long n, long c, long threads) {{
+    #pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long i = 0; i < n; i++)
+        for (long j = 0; j < c; j += {lanes})
+            some(a + {offsets}, {"numbers[i]" if scaled else "1"}, o + i * c * {plan.sizes[0]} + j, n, c);
+}}
+"""
 
 
 @lru_cache(maxsize=64)

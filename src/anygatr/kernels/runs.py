@@ -26,14 +26,15 @@ class Run(NamedTuple):
         return slice(self.source, self.source + self.length)
 
 
-def runs(entries: Iterable[tuple[int, float, int, int]]) -> tuple[Run, ...]:
+def runs(entries: Iterable[tuple[int, float, int, int]], begun: Iterable[int] = ()) -> tuple[Run, ...]:
     """Group entries (weight, factor, target, source) into runs and mark for each target blade the one that writes it first.
 
-    A run is cut where some of its targets have been written and others have not, so `first` holds for all of a run.
+    The blades in `begun` have been written before. A run is cut where some of its targets have been written and others have
+    not, so `first` holds for all of a run.
     """
     # the diagonal first: it writes whole grades at once
     todo = sorted(set(entries), key=lambda entry: (entry[2] != entry[3], *entry))
-    written: set[int] = set()
+    written = set(begun)
     out: list[Run] = []
     for weight, factor, target, source in todo:
         run = Run(weight, factor, target, source, 1, target not in written)
@@ -49,11 +50,12 @@ def runs(entries: Iterable[tuple[int, float, int, int]]) -> tuple[Run, ...]:
 
 
 @lru_cache(maxsize=256)
-def transposed(forward: tuple[Run, ...]) -> tuple[Run, ...]:
+def transposed(forward: tuple[Run, ...], begun: tuple[int, ...] = ()) -> tuple[Run, ...]:
     """The runs of the transposed map."""
-    return runs((r.weight, r.factor, r.source + j, r.target + j) for r in forward for j in range(r.length))
+    entries = ((r.weight, r.factor, r.source + j, r.target + j) for r in forward for j in range(r.length))
+    return runs(entries, begun)
 
 
-def unwritten(forward: tuple[Run, ...], blades: int) -> tuple[int, ...]:
-    """The target blades that no run writes."""
-    return tuple(sorted(set(range(blades)) - {r.target + j for r in forward for j in range(r.length)}))
+def unwritten(forward: tuple[Run, ...], blades: int, begun: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The target blades that no run writes and nothing wrote before."""
+    return tuple(sorted(set(range(blades)) - set(begun) - {r.target + j for r in forward for j in range(r.length)}))

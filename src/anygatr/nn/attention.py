@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels.attention import attention
+from anygatr.kernels.heads import Role, all_blades, channels, rows
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import lengthened, shortened, without_autocast
 from anygatr.nn import init
@@ -24,11 +25,11 @@ def head_width(hidden: Width, heads: int) -> Width:
     """The channels of a head: together the heads have twice the hidden channels."""
     if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
         raise ValueError(f"heads={heads!r} must be a positive integer")
-    for label, channels in (("mv", hidden.mv), ("s", hidden.s)):
-        if 2 * channels % heads:
+    for label, count in (("mv", hidden.mv), ("s", hidden.s)):
+        if 2 * count % heads:
             fitting = [h for h in range(1, 2 * max(hidden) + 1) if not (2 * hidden.mv % h or 2 * hidden.s % h)]
             nearest = min(fitting, key=lambda h: abs(h - heads))
-            raise ValueError(f"heads={heads} must divide hidden.{label} * 2 = {2 * channels}; try heads={nearest}")
+            raise ValueError(f"heads={heads} must divide hidden.{label} * 2 = {2 * count}; try heads={nearest}")
     return Width(2 * hidden.mv // heads, 2 * hidden.s // heads)
 
 
@@ -49,6 +50,9 @@ class Attend(nn.Module):
         self.log_weights = nn.ParameterList([nn.Parameter(torch.zeros(heads, head.mv)) for _ in learned])
         self.size = sum(f.size for f in self.features) * head.mv + head.s
         self.precise = any(f.precise for f in self.features)
+        values = all_blades(self.blades, key_heads)
+        self.roles = (Role(self.features, heads, key=False), Role(self.features, key_heads, key=True), values)
+        self.mixed = all_blades(self.blades, heads)
         if rope and head.s < 2:
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
@@ -56,42 +60,42 @@ class Attend(nn.Module):
 
     def forward(
         self,
-        q: tuple[Float[Tensor, "k *queries h*c"], Float[Tensor, "*queries h*s"]],
-        k: tuple[Float[Tensor, "k *keys g*c"], Float[Tensor, "*keys g*s"]],
-        v: tuple[Float[Tensor, "k *keys g*c"], Float[Tensor, "*keys g*s"]],
+        queries: tuple[Float[Tensor, "k *queries c_q"], Float[Tensor, "*queries s_q"]],
+        keys: tuple[Float[Tensor, "k *keys c_k"], Float[Tensor, "*keys s_k"]] | None = None,
         mask: Bool[Tensor, "*keys"] | None = None,
         packed: Packed | None = None,
     ) -> tuple[Float[Tensor, "k *queries h*c"], Float[Tensor, "*queries h*s"]]:
-        """Queries head-major; keys and values of one head (multi-query) or as many as the queries."""
-        with without_autocast(q[0]):
-            query = self._compared(lengthened(*q), packed, key=False)
-            key = self._compared(lengthened(*k), packed, key=True)
-        value = torch.cat([_by_head(v[0], self.key_heads), v[1].unflatten(-1, (self.key_heads, -1))], -1)
+        """`keys` holds the channels of all key heads, then of all value heads; by default they follow the queries'.
+
+        There is one key head (multi-query) or as many as query heads; channels are head-major.
+        """
+        with without_autocast(queries[0]):
+            if keys is None:
+                query, key, value = self._rows(queries, self.roles, packed)
+            else:
+                (query,), (key, value) = (
+                    self._rows(queries, self.roles[:1], packed),
+                    self._rows(keys, self.roles[1:], packed),
+                )
         query, key, value = (lengthened if self.precise else shortened)(query, key, value)
         with without_autocast(query):
             out = attention(query, key, value, 1 / sqrt(max(self.size, 1)), mask, packed)
-        x, s = out.split([self.blades * self.head.mv, self.head.s], -1)
-        return x.unflatten(-1, (self.blades, self.head.mv)).movedim(-2, 0).flatten(-2), s.flatten(-2)
+            return channels(out, self.mixed, self.blades, self.head)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per query of comparing and mixing `tokens` keys."""
         return 2 * tokens * self.heads * (self.size + self.blades * self.head.mv + self.head.s)
 
-    def _compared(self, channels: tuple[Tensor, ...], packed: Packed | None, key: bool) -> Tensor:
-        """(*tokens, heads, numbers compared)."""
-        x, s = channels
-        heads = self.key_heads if key else self.heads
-        parts, weights = [], iter(self.log_weights)
-        for feature in self.features:
-            part = _by_head(feature.key(x) if key else feature.query(x), heads)
-            if feature.learned and not key:
-                part = part * next(weights).exp().repeat(1, feature.size)
-            parts.append(part)
-        s = s.unflatten(-1, (heads, -1))
+    def _rows(self, stream: tuple[Tensor, Tensor], roles: tuple[Role, ...], packed: Packed | None) -> tuple[Tensor, ...]:
+        x, s = lengthened(*stream)
         if self.rope:
-            position = torch.arange(s.shape[-3], device=s.device) if packed is None else packed.position
-            s = rotate(s, position)
-        return torch.cat([*parts, s], -1)
+            position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
+            turned = sum(role.heads for role in roles if role is not self.roles[-1]) * self.head.s
+            by_head = s[..., :turned].unflatten(-1, (-1, self.head.s))
+            s = torch.cat([rotate(by_head, position).flatten(-2), s[..., turned:]], -1)
+        weights = [weight.exp() for weight in self.log_weights]
+        stacked = torch.stack(weights) if weights else x.new_empty(0, self.heads, self.head.mv)
+        return rows(x, s, stacked.to(x.dtype), roles)
 
 
 class SelfAttention(nn.Module):
@@ -120,7 +124,6 @@ class SelfAttention(nn.Module):
         self.geometry, self.inputs = geometry, width
         head = head_width(width, heads) if head is None else head
         groups = (heads, 1, 1) if multi_query else (heads,) * 3
-        self.splits = tuple(head * n for n in groups)
         self.qkv = EquiLinear(geometry, width, head * sum(groups))
         seeing = sum(groups) if values_see_inputs else groups[0] + groups[1]
         again = Width(reinsert, reinsert_s)
@@ -141,8 +144,7 @@ class SelfAttention(nn.Module):
             every = self.attend.heads + 2 * self.attend.key_heads
             x, s = self.norm(x.unflatten(-1, (every, -1)), s.unflatten(-1, (every, -1)))
             x, s = x.flatten(-2), s.flatten(-2)
-        q, k, v = zip(x.split([w.mv for w in self.splits], -1), s.split([w.s for w in self.splits], -1), strict=True)
-        return self.out(*self.attend(q, k, v, batch.mask, batch.packed))
+        return self.out(*self.attend((x, s), None, batch.mask, batch.packed))
 
 
 class CrossAttention(nn.Module):
@@ -155,9 +157,8 @@ class CrossAttention(nn.Module):
         self.geometry, self.inputs, self.condition = geometry, width, condition
         head = head_width(width, heads)
         key_heads = 1 if multi_query else heads
-        self.shared = head * key_heads
         self.q = EquiLinear(geometry, width, head * heads)
-        self.kv = EquiLinear(geometry, condition, self.shared * 2)
+        self.kv = EquiLinear(geometry, condition, head * (2 * key_heads))
         self.attend = Attend(geometry, heads, key_heads, head)
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
 
@@ -170,13 +171,7 @@ class CrossAttention(nn.Module):
         mask: Bool[Tensor, "*batch m"] | None = None,
     ) -> tuple[Float[Tensor, "k *batch n c"], Float[Tensor, "*batch n c_s"]]:
         """Every token attends to all real tokens of the condition."""
-        cx, cs = self.kv(cx, cs)
-        k, v = zip(cx.split(self.shared.mv, -1), cs.split(self.shared.s, -1), strict=True)
-        return self.out(*self.attend(self.q(x, s), k, v, mask))
-
-
-def _by_head(x: Float[Tensor, "f *tokens h*c"], heads: int) -> Float[Tensor, "*tokens h f*c"]:
-    return x.unflatten(-1, (heads, -1)).movedim(0, -2).flatten(-2)
+        return self.out(*self.attend(self.q(x, s), self.kv(cx, cs), mask))
 
 
 def _add_first(xs: tuple[Tensor, Tensor], more: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -31,9 +31,9 @@ class GeometricBilinear(nn.Module):
         self.factors = EquiLinear(geometry, inputs, Width(2 * len(names) * hidden, 0), variants=variants)
         self.out = EquiLinear(geometry, Width(len(names) * hidden, inputs.s), outputs)
         self.norm = LayerNorm(geometry) if inner_norm else None
-        self.plan = product_plan(geometry.algebra, names)
         referred = geometry.needs_reference and geometry.join_reference == "data"
         self.odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in names)
+        self.plan = product_plan(geometry.algebra, names, self.odd)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of the products alone."""
@@ -46,11 +46,15 @@ class GeometricBilinear(nn.Module):
         reference: Float[Tensor, "*#tokens 1"],
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """`reference` is one number per token, the same for all tokens of a sample."""
-        factors, _ = self.factors.parts(x.unsqueeze(0), s, parts=2 * len(self.odd))
-        out = products(factors, self.plan)
-        if any(self.odd):
-            number = reference[(None,) * (x.dim() - 1 - reference.dim())]
-            out = out * torch.stack([number if odd else torch.ones_like(number) for odd in self.odd]).unsqueeze(1)
-        y, t = self.out.parts(out, s)
-        y = y.squeeze(0)
+        factors, _ = self.factors(x, s)
+        if not any(self.odd):
+            out = products(factors, self.plan)
+        elif not reference.requires_grad:
+            out = products(factors, self.plan, reference)
+        else:
+            ones = torch.ones_like(reference)
+            number = torch.stack([reference if odd else ones for odd in self.odd], -2)  # (*tokens, p, 1)
+            parts = products(factors, self.plan).unflatten(-1, (len(self.odd), -1))
+            out = (parts * number).flatten(-2)
+        y, t = self.out(out, s)
         return (y, t) if self.norm is None else self.norm(y, t)

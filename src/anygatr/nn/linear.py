@@ -7,10 +7,9 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import equi_linear, linear_plan
+from anygatr.kernels.linear import Weights, equi_linear, linear_plan
 from anygatr.nn import init
 from anygatr.nn.width import Width
 
@@ -75,23 +74,8 @@ class EquiLinear(nn.Module):
         self, x: Float[Tensor, "k *tokens c_in"], s: Float[Tensor, "*tokens s_in"]
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """Both outputs from both inputs."""
-        y, t = self.parts(x.unsqueeze(0), s)
-        return y.squeeze(0), t
-
-    def parts(
-        self, x: Float[Tensor, "g k *tokens c_in"], s: Float[Tensor, "*tokens s_in"], parts: int = 1
-    ) -> tuple[Float[Tensor, "h k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
-        """The same with the multivector channels of input and output in equal stacked parts."""
-        # (e, c_in, c_out) with a unit stride: matrix products would copy it otherwise
-        mixed = self.mixing.t() @ self.weight.flatten(0, 1).t()
-        weight = mixed.unflatten(1, self.weight.shape[:2]).transpose(1, 2)
-        biases = self.bias_mv if self.bias_mv is not None else [None] * len(self.s_to_mv)
-        extra = torch.stack([functional.linear(s, w, b) for w, b in zip(self.s_to_mv, biases, strict=True)])
-        y, invariant = equi_linear(x, weight, extra, self.plan, parts)
-        t = functional.linear(s, self.s_to_s, self.bias_s)
-        for w, x_j in zip(self.mv_to_s, invariant, strict=True):
-            t = t + functional.linear(x_j, w)
-        return y, t
+        weights = Weights(self.weight, self.s_to_mv, self.mv_to_s, self.s_to_s, self.bias_mv, self.bias_s)
+        return equi_linear(x, s, weights, self.mixing, self.plan)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of a forward pass."""
