@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anygatr.features import Distance, Feature, Inner
 from anygatr.kernels import native
+from anygatr.kernels.plans import recall, remember
 
 # axes: k blades, n tokens, h heads, c channels of a head, f numbers of a row
 
@@ -40,6 +41,18 @@ class Role(NamedTuple):
         return all(type(feature) in EMITTERS for feature in self.features)
 
 
+class Roles(NamedTuple):
+    """Roles that take their channels one after another."""
+
+    roles: tuple[Role, ...]
+    key: str
+
+    @classmethod
+    def of(cls, *roles: Role) -> "Roles":
+        """Remember them for compiled code."""
+        return cls(roles, remember(roles, ("roles", roles)))
+
+
 def all_blades(blades: int, heads: int) -> Role:
     """The role of values: every blade as it is."""
     return Role((Inner(tuple(range(blades)), (1.0,) * blades),), heads, True)
@@ -49,24 +62,31 @@ def rows(
     x: Float[Tensor, "k *tokens c_all"],
     s: Float[Tensor, "*tokens s_all"],
     weights: Float[Tensor, "w h c"],
-    roles: tuple[Role, ...],
+    roles: Roles,
 ) -> tuple[Float[Tensor, "*tokens h f"], ...]:
-    """The rows of each role, which take their channels one after another; `weights` are those of the first role."""
+    """The rows of each role; `weights` are those of the learned features of the first."""
     tokens = x.shape[1:-1]
     x, s = x.flatten(1, -2), s.flatten(0, -2)
-    fast = x.is_contiguous() and s.is_contiguous() and native.applies(x, s, weights) and all(r.native for r in roles)
-    out = _Rows.apply(x, s, weights, roles) if fast else clear(x, s, weights, roles)
+    known = all(role.native for role in roles.roles)
+    if known and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        out = tuple(_rows(x, s, weights, roles.key))
+    elif known and native.applies(x, s, weights):
+        out = _Rows.apply(x, s, weights, roles.roles)
+    else:
+        out = clear(x, s, weights, roles.roles)
     return tuple(t.unflatten(0, tokens) for t in out)
 
 
 def channels(
-    out: Float[Tensor, "*tokens h f"], role: Role, blades: int, width: tuple[int, int]
+    out: Float[Tensor, "*tokens h f"], roles: Roles, blades: int, width: tuple[int, int]
 ) -> tuple[Float[Tensor, "k *tokens h*c"], Float[Tensor, "*tokens h*s"]]:
     """The inverse of the rows of `all_blades`; `width` has the multivector and scalar channels of a head."""
     tokens = out.shape[:-2]
     out = out.flatten(0, -3)
-    if native.applies(out):
-        x, s = _Channels.apply(out, role, blades, width)
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        x, s = _channels(out, roles.key, blades, *width)
+    elif native.applies(out):
+        x, s = _Channels.apply(out, roles, blades, width)
     else:
         x, s = out.split([blades * width[0], width[1]], -1)
         x, s = x.unflatten(-1, (blades, width[0])).movedim(-2, 0).flatten(-2), s.flatten(-2)
@@ -95,12 +115,7 @@ def clear(x: Tensor, s: Tensor, weights: Tensor, roles: Sequence[Role]) -> tuple
 class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, s: Tensor, weights: Tensor, roles: tuple[Role, ...]) -> tuple[Tensor, ...]:
-        weights = weights.contiguous()
-        mv, scalars = _head(x, s, roles)
-        out = tuple(x.new_empty(x.shape[1], role.heads, role.size * mv + scalars) for role in roles)
-        for place, role, target in zip(_places(roles), roles, out, strict=True):
-            _run("rows", (x, s, weights, target), role, place, x, s, (mv, scalars))
-        return out
+        return tuple(_forward(x, s, weights, roles))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -115,31 +130,118 @@ class _Rows(torch.autograd.Function):
             outputs = clear(x, s, weights, roles)
             found = iter(torch.autograd.grad(outputs, inputs, grads, create_graph=True, allow_unused=True))
             return *(next(found) if t.requires_grad else None for t in (x, s, weights)), None
-        grad_x, grad_s = torch.empty_like(x), torch.empty_like(s)
-        weights = weights.contiguous()
-        grad_weights = weights.new_zeros(native.threads(x[0].numel()), *weights.shape)  # a sum for each thread
-        for place, role, grad in zip(_places(roles), roles, grads, strict=True):
-            pointers = (x, weights, grad.contiguous(), grad_x, grad_s, grad_weights)
-            _run("rows_backward", pointers, role, place, x, s, _head(x, s, roles))
-        return grad_x, grad_s, grad_weights.sum(0), None
+        return *_backward(grads, x, s, weights, roles), None
 
 
 class _Channels(torch.autograd.Function):
     @staticmethod
-    def forward(out: Tensor, role: Role, blades: int, width: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        x = out.new_empty(blades, len(out), role.heads * width[0])
-        s = out.new_empty(len(out), role.heads * width[1])
-        _run("rows_backward", (x, x, out.contiguous(), x, s, x), role, 0, x, s, width)  # linear, so it reads no x
-        return x, s
+    def forward(out: Tensor, roles: Roles, blades: int, width: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        return _split(out, roles.roles[0], blades, width)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.role = inputs[1]
+        ctx.roles = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, s = (grad.contiguous() for grad in grads)
-        return rows(x, s, x.new_empty(0), (ctx.role,))[0], None, None, None
+        x, s = grads
+        return rows(x, s, x.new_empty(0), ctx.roles)[0], None, None, None
+
+
+@torch.library.custom_op("anygatr::rows", mutates_args=())
+def _rows(x: Tensor, s: Tensor, weights: Tensor, key: str) -> list[Tensor]:
+    call = _forward if native.applies(x, s, weights) else clear
+    return list(call(x, s, weights, recall(key)))
+
+
+@_rows.register_fake
+def _(x: Tensor, s: Tensor, weights: Tensor, key: str) -> list[Tensor]:
+    return _empty_rows(x, s, recall(key))
+
+
+@torch.library.custom_op("anygatr::rows_backward", mutates_args=())
+def _rows_backward(grads: list[Tensor], x: Tensor, s: Tensor, weights: Tensor, key: str) -> tuple[Tensor, Tensor, Tensor]:
+    if native.applies(x, s, weights):
+        return _backward(grads, x, s, weights, recall(key))
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (x, s, weights)]
+        found = torch.autograd.grad(clear(*leaves, recall(key)), leaves, grads, materialize_grads=True)
+    return found[0], found[1], found[2]
+
+
+@_rows_backward.register_fake
+def _(grads: list[Tensor], x: Tensor, s: Tensor, weights: Tensor, key: str) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), s.new_empty(s.shape), weights.new_empty(weights.shape)
+
+
+def _save_rows(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, s, weights, ctx.key = inputs
+    ctx.save_for_backward(x, s, weights)
+
+
+def _differentiate_rows(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
+    return *_rows_backward(grads, *ctx.saved_tensors, ctx.key), None
+
+
+_rows.register_autograd(_differentiate_rows, setup_context=_save_rows)
+
+
+@torch.library.custom_op("anygatr::channels", mutates_args=())
+def _channels(out: Tensor, key: str, blades: int, mv: int, scalars: int) -> tuple[Tensor, Tensor]:
+    if native.applies(out):
+        return _split(out, recall(key)[0], blades, (mv, scalars))
+    x, s = out.split([blades * mv, scalars], -1)
+    x, s = x.unflatten(-1, (blades, mv)).movedim(-2, 0).flatten(-2), s.flatten(-2)
+    return x.contiguous(), s.clone(memory_format=torch.contiguous_format)
+
+
+@_channels.register_fake
+def _(out: Tensor, key: str, blades: int, mv: int, scalars: int) -> tuple[Tensor, Tensor]:
+    n, heads = out.shape[:2]
+    return out.new_empty(blades, n, heads * mv), out.new_empty(n, heads * scalars)
+
+
+def _save_channels(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.key = inputs[1]
+
+
+def _differentiate_channels(ctx: Any, x: Tensor, s: Tensor) -> tuple[Tensor | None, ...]:
+    return _rows(x, s, x.new_empty(0), ctx.key)[0], None, None, None, None
+
+
+_channels.register_autograd(_differentiate_channels, setup_context=_save_channels)
+
+
+def _forward(x: Tensor, s: Tensor, weights: Tensor, roles: tuple[Role, ...]) -> list[Tensor]:
+    x, s, weights = x.contiguous(), s.contiguous(), weights.contiguous()
+    out = _empty_rows(x, s, roles)
+    for place, role, target in zip(_places(roles), roles, out, strict=True):
+        _run("rows", (x, s, weights, target), role, place, x, s, _head(x, s, roles))
+    return out
+
+
+def _backward(
+    grads: Sequence[Tensor], x: Tensor, s: Tensor, weights: Tensor, roles: tuple[Role, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, s, weights = x.contiguous(), s.contiguous(), weights.contiguous()
+    grad_x, grad_s = torch.empty_like(x), torch.empty_like(s)
+    grad_weights = weights.new_zeros(native.threads(x[0].numel()), *weights.shape)  # a sum for each thread
+    for place, role, grad in zip(_places(roles), roles, grads, strict=True):
+        pointers = (x, weights, grad.contiguous(), grad_x, grad_s, grad_weights)
+        _run("rows_backward", pointers, role, place, x, s, _head(x, s, roles))
+    return grad_x, grad_s, grad_weights.sum(0)
+
+
+def _split(out: Tensor, role: Role, blades: int, width: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    x = out.new_empty(blades, len(out), role.heads * width[0])
+    s = out.new_empty(len(out), role.heads * width[1])
+    _run("rows_backward", (x, x, out.contiguous(), x, s, x), role, 0, x, s, width)  # linear, so it reads no x
+    return x, s
+
+
+def _empty_rows(x: Tensor, s: Tensor, roles: tuple[Role, ...]) -> list[Tensor]:
+    mv, scalars = _head(x, s, roles)
+    return [x.new_empty(x.shape[1], role.heads, role.size * mv + scalars) for role in roles]
 
 
 def _head(x: Tensor, s: Tensor, roles: Sequence[Role]) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """The most general equivariant linear map as a handful of matrix products on runs of blades."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from anygatr.kernels import native
+from anygatr.kernels.plans import recall, remember
 from anygatr.kernels.precision import shortened
 from anygatr.kernels.runs import Run, runs, transposed, unwritten
 from anygatr.solver import LinearBasis
@@ -46,6 +48,11 @@ class LinearPlan:
     products: tuple[Run, ...]
     enter: tuple[Run, ...] = ()
     leave: tuple[Run, ...] = ()
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        content = (self.blades, self.invariant, self.joint, self.products, self.enter, self.leave)
+        object.__setattr__(self, "key", remember(self, ("linear", content)))
 
     @property
     def multiply_adds(self) -> int:
@@ -123,17 +130,16 @@ def equi_linear(
     """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together."""
     x, s, mixing, *given = shortened(x, s, mixing, *weights)
     tokens = x.shape[1:-1]
-    x, s = recombine(x.flatten(1, -2), plan.enter), s.flatten(0, -2)
+    x, s = x.flatten(1, -2), s.flatten(0, -2)
     if torch.compiler.is_exporting():
-        y, t = clear(x, s, mixing, Weights(*given), plan)
+        y, t = clear(_changed(x, plan.enter), s, mixing, Weights(*given), plan)
+        y = _changed(y, plan.leave)
+    elif torch.compiler.is_compiling():
+        y, t = _linear(x, s, mixing, *given, plan.key)
     else:
-        y, t = _Linear.apply(x, s, mixing, plan, *given)
-    return recombine(y, plan.leave).unflatten(1, tokens), t.unflatten(0, tokens)
-
-
-def recombine(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
-    """The linear combinations of blades that `change` lists; x itself if it lists none."""
-    return _Recombine.apply(x, change) if change else x
+        y, t = _Linear.apply(_changed(x, plan.enter), s, mixing, plan, *given)
+        y = _changed(y, plan.leave)
+    return y.unflatten(1, tokens), t.unflatten(0, tokens)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
@@ -159,19 +165,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, s: Tensor, mixing: Tensor, plan: LinearPlan, *weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        given = Weights(*weights)  # type: ignore[arg-type]
-        c_out = given.mv.shape[0]
-        effective = _effective_weights(given.mv, mixing)
-        joint = _joint(effective, given, plan)
-        rows = _rows(x, s, plan)
-        if given.bias_mv is None or given.bias_s is None:
-            out = rows @ joint.t()
-        else:
-            out = torch.addmm(torch.cat([given.bias_mv.flatten(), given.bias_s]), rows, joint.t())
-        y = x.new_empty(plan.blades, x.shape[1], c_out)
-        t = _unrows(out, y, plan)
-        _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
-        return y, t
+        return _apply(x, s, mixing, Weights(*weights), plan)  # type: ignore[arg-type]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -180,39 +174,154 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, s, mixing, *weights), plan = ctx.saved_tensors, ctx.plan
+        x, s, mixing, *weights = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _differentiable(ctx, x, s, mixing, weights, grads)
-        given = Weights(*weights)
-        grad_y, grad_t = (g.contiguous() for g in grads)
-        effective = _effective_weights(given.mv, mixing)
-        rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
-        grad_x = grad_s = grad_mv = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_in = grad_rows @ _joint(effective, given, plan)
-            grad_x = x.new_empty(x.shape)
-            grad_s = _unrows(grad_in, grad_x, plan)
-            _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
-        grad_joint = grad_rows.t() @ rows
-        c_out, c_in = given.mv.shape[:2]
-        invariants = len(plan.invariant)
-        inner, outer = invariants * c_in, invariants * c_out
-        if ctx.needs_input_grad[4]:
-            grad_effective = _weight_gradient(x, grad_y, grad_joint[:outer, :inner], plan)
-            grad_mv = (mixing @ grad_effective.flatten(1)).view(len(mixing), *given.mv.shape[:2]).movedim(0, -1)
-        grad_bias = grad_rows.sum(0) if given.bias_mv is not None else None
-        return (
-            grad_x,
-            grad_s,
-            None,
-            None,
-            grad_mv,
-            grad_joint[:outer, inner:].unflatten(0, (invariants, c_out)),
-            grad_joint[outer:, :inner].unflatten(1, (invariants, c_in)).movedim(1, 0),
-            grad_joint[outer:, inner:],
-            None if grad_bias is None else grad_bias[:outer].view(invariants, c_out),
-            None if grad_bias is None else grad_bias[outer:],
-        )
+        below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        grad_x, grad_s, *others = _gradients(*grads, x, s, mixing, Weights(*weights), ctx.plan, below)
+        return grad_x, grad_s, None, None, *others
+
+
+@torch.library.custom_op("anygatr::linear", mutates_args=())
+def _linear(
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    mv: Tensor,
+    s_to_mv: Tensor,
+    mv_to_s: Tensor,
+    s_to_s: Tensor,
+    bias_mv: Tensor | None,
+    bias_s: Tensor | None,
+    key: str,
+) -> tuple[Tensor, Tensor]:
+    plan, weights = recall(key), Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s)
+    y, t = _apply(recombine(x, plan.enter), s, mixing, weights, plan)
+    return recombine(y, plan.leave), t
+
+
+@_linear.register_fake
+def _(
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    mv: Tensor,
+    s_to_mv: Tensor,
+    mv_to_s: Tensor,
+    s_to_s: Tensor,
+    bias_mv: Tensor | None,
+    bias_s: Tensor | None,
+    key: str,
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(*x.shape[:2], mv.shape[0]), s.new_empty(s.shape[0], s_to_s.shape[0])
+
+
+@torch.library.custom_op("anygatr::linear_backward", mutates_args=())
+def _linear_backward(
+    grad_y: Tensor,
+    grad_t: Tensor,
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    mv: Tensor,
+    s_to_mv: Tensor,
+    mv_to_s: Tensor,
+    s_to_s: Tensor,
+    bias: bool,
+    key: str,
+) -> list[Tensor]:
+    plan = recall(key)
+    biases = (s_to_s.new_zeros(len(plan.invariant), mv.shape[0]), s_to_s.new_zeros(s_to_s.shape[0])) if bias else ()
+    weights = Weights(mv, s_to_mv, mv_to_s, s_to_s, *biases)
+    grad_y, x = recombine(grad_y, transposed(plan.leave)), recombine(x, plan.enter)
+    grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, weights, plan, True)
+    # results of an operator must not share memory, and some of these are parts of one matrix
+    copies = [gradient.clone(memory_format=torch.contiguous_format) for gradient in others if gradient is not None]
+    return [recombine(grad_x, transposed(plan.enter)), grad_s, *copies]
+
+
+@_linear_backward.register_fake
+def _(
+    grad_y: Tensor,
+    grad_t: Tensor,
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    mv: Tensor,
+    s_to_mv: Tensor,
+    mv_to_s: Tensor,
+    s_to_s: Tensor,
+    bias: bool,
+    key: str,
+) -> list[Tensor]:
+    found = [t.new_empty(t.shape) for t in (x, s, mv, s_to_mv, mv_to_s, s_to_s)]
+    return found + ([mv.new_empty(len(s_to_mv), mv.shape[0]), mv.new_empty(s_to_s.shape[0])] if bias else [])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, bias_mv, _, ctx.key = inputs
+    ctx.bias = bias_mv is not None
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    x, s, mixing, *weights = ctx.saved_tensors
+    grad_x, grad_s, *others = _linear_backward(*grads, x, s, mixing, *weights, ctx.bias, ctx.key)
+    return grad_x, grad_s, None, *others, *(() if ctx.bias else (None, None)), None
+
+
+_linear.register_autograd(_differentiate, setup_context=_save)
+
+
+def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    effective = _effective_weights(weights.mv, mixing)
+    joint = _joint(effective, weights, plan)
+    rows = _rows(x, s, plan)
+    if weights.bias_mv is None or weights.bias_s is None:
+        out = rows @ joint.t()
+    else:
+        out = torch.addmm(torch.cat([weights.bias_mv.flatten(), weights.bias_s]), rows, joint.t())
+    y = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0])
+    t = _unrows(out, y, plan)
+    _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
+    return y, t
+
+
+def _gradients(
+    grad_y: Tensor,
+    grad_t: Tensor,
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    weights: Weights,
+    plan: LinearPlan,
+    below: bool,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of x, s and the weights; those of x and s only if something is `below`."""
+    grad_y, grad_t = grad_y.contiguous(), grad_t.contiguous()
+    effective = _effective_weights(weights.mv, mixing)
+    rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
+    grad_x = grad_s = None
+    if below:
+        grad_in = grad_rows @ _joint(effective, weights, plan)
+        grad_x = x.new_empty(x.shape)
+        grad_s = _unrows(grad_in, grad_x, plan)
+        _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
+    grad_joint = grad_rows.t() @ rows
+    (c_out, c_in), invariants = weights.mv.shape[:2], len(plan.invariant)
+    inner, outer = invariants * c_in, invariants * c_out
+    grad_effective = _weight_gradient(x, grad_y, grad_joint[:outer, :inner], plan)
+    grad_bias = grad_rows.sum(0) if weights.bias_mv is not None else None
+    return (
+        grad_x,
+        grad_s,
+        (mixing @ grad_effective.flatten(1)).view(len(mixing), c_out, c_in).movedim(0, -1),
+        grad_joint[:outer, inner:].unflatten(0, (invariants, c_out)),
+        grad_joint[outer:, :inner].unflatten(1, (invariants, c_in)).movedim(1, 0),
+        grad_joint[outer:, inner:],
+        None if grad_bias is None else grad_bias[:outer].view(invariants, c_out),
+        None if grad_bias is None else grad_bias[outer:],
+    )
 
 
 def _differentiable(
@@ -277,28 +386,24 @@ def _multiply(
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, joint: Tensor, plan: LinearPlan) -> Float[Tensor, "e o i"]:
-    """weight_e = sum over its runs of grad^T x."""
-    c_in, c_out = x.shape[-1], grad.shape[-1]
-    out = x.new_zeros(plan.mixing.shape[1], c_out, c_in)
+    """weight_e = sum over its runs of grad^T x, as matrices with at least as many columns as rows: those are fastest."""
+    wide = grad.shape[-1] >= x.shape[-1]
+    rows, columns = (x, grad) if wide else (grad, x)
+    out = x.new_zeros(plan.mixing.shape[1], rows.shape[-1], columns.shape[-1])
+    for run in plan.products:
+        left, right = (run.inputs, run.outputs) if wide else (run.outputs, run.inputs)
+        out[run.weight].addmm_(rows[left].flatten(0, 1).t(), columns[right].flatten(0, 1), alpha=run.factor)
+    out = out.transpose(1, 2) if wide else out
+    _, c_out, c_in = out.shape
     for weight, factor, o, i in plan.joint:
         out[weight].add_(joint[o * c_out : (o + 1) * c_out, i * c_in : (i + 1) * c_in], alpha=factor)
-    for run in plan.products:
-        source, target = x[run.inputs].flatten(0, 1), grad[run.outputs].flatten(0, 1)
-        out[run.weight].addmm_(target.t(), source, alpha=run.factor)
     return out
 
 
 class _Recombine(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, change: tuple[Run, ...]) -> Tensor:
-        y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for run in change:
-            source, target = x[run.inputs], y[run.outputs]
-            if not run.first:
-                target.add_(source, alpha=run.factor)
-            else:
-                target.copy_(source if run.factor == 1 else source * run.factor)
-        return y
+        return recombine(x, change)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -306,7 +411,41 @@ class _Recombine(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _Recombine.apply(grads[0], transposed(ctx.change)), None
+        return _changed(grads[0], transposed(ctx.change)), None
+
+
+def _changed(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
+    """`recombine`, differentiably."""
+    return _Recombine.apply(x, change) if change else x
+
+
+def recombine(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
+    """The linear combinations of blades that `change` lists; x itself if it lists none. No autograd."""
+    if not change:
+        return x
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.is_contiguous() and native.applies(x):
+        n = x[0].numel()
+        run = native.function(_recombine_source(change, len(x), native.REALS[x.dtype]), "recombine", 2, 2)
+        run(x.data_ptr(), y.data_ptr(), n, native.threads(n))
+        return y
+    for part in change:
+        source, target = x[part.inputs], y[part.outputs]
+        if not part.first:
+            target.add_(source, alpha=part.factor)
+        else:
+            target.copy_(source if part.factor == 1 else source * part.factor)
+    return y
+
+
+@lru_cache(maxsize=64)
+def _recombine_source(change: tuple[Run, ...], blades: int, real: str) -> str:
+    sums = [""] * blades
+    for run in change:
+        for j in range(run.length):
+            sums[run.target + j] += f" + ({run.factor}) * x[{run.source + j} * n + l]"
+    body = "".join(f"EACH o[{k} * n + l] = {value};\n" for k, value in enumerate(sums))
+    return native.lanes_loop("recombine", ("x",), ("o",), body, real)
 
 
 def _blades_of(frame: Frame) -> np.ndarray:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anygatr.algebra import Algebra
 from anygatr.kernels import native
+from anygatr.kernels.plans import recall, remember
 from anygatr.kernels.precision import lengthened, without_autocast
 
 # axes: g factors, p products, k blades
@@ -35,6 +36,7 @@ class BilinearPlan:
     def __init__(self, terms: tuple[Term, ...], sizes: tuple[int, int, int]):
         self.terms = terms
         self.sizes = sizes  # how many multivectors out, left and right stack
+        self.key = remember(self, ("bilinear", terms, sizes))
 
     @property
     def multiply_adds(self) -> int:
@@ -78,8 +80,13 @@ def products(
     """
     with without_autocast(h):
         (h,) = lengthened(h)
-        number = None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten()
-        return _Products.apply(h.flatten(1, -2), number, plan).unflatten(1, h.shape[1:-1])
+        number = None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
+        flat = h.flatten(1, -2)
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            out = _products(flat, number, plan.key)
+        else:
+            out = _Products.apply(flat, number, plan)
+        return out.unflatten(1, h.shape[1:-1])
 
 
 class _Products(torch.autograd.Function):
@@ -114,6 +121,40 @@ class _Bilinear(torch.autograd.Function):
         left = _Bilinear.apply(grad, b, number, plan.wrt_left)
         right = _Bilinear.apply(grad, a, number, plan.wrt_right)
         return left, right, None, None
+
+
+@torch.library.custom_op("anygatr::products", mutates_args=())
+def _products(h: Tensor, number: Tensor | None, key: str) -> Tensor:
+    return _evaluate(h, h, number, recall(key))
+
+
+@torch.library.custom_op("anygatr::products_backward", mutates_args=())
+def _products_backward(grad: Tensor, h: Tensor, number: Tensor | None, key: str) -> Tensor:
+    return _evaluate(grad, h, number, recall(key).wrt_both)
+
+
+@_products.register_fake
+def _(h: Tensor, number: Tensor | None, key: str) -> Tensor:
+    out, left, _ = recall(key).sizes
+    return h.new_empty(*h.shape[:-1], h.shape[-1] // left * out)
+
+
+@_products_backward.register_fake
+def _(grad: Tensor, h: Tensor, number: Tensor | None, key: str) -> Tensor:
+    return h.new_empty(h.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    h, number, ctx.key = inputs
+    ctx.save_for_backward(h, number)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    h, number = ctx.saved_tensors
+    return _products_backward(grad, h, number, ctx.key), None, None
+
+
+_products.register_autograd(_differentiate, setup_context=_save)
 
 
 def _evaluate(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels.attention import attention
-from anygatr.kernels.heads import Role, all_blades, channels, rows
+from anygatr.kernels.heads import Role, Roles, all_blades, channels, rows
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import lengthened, shortened, without_autocast
 from anygatr.nn import init
@@ -51,8 +51,9 @@ class Attend(nn.Module):
         self.size = sum(f.size for f in self.features) * head.mv + head.s
         self.precise = any(f.precise for f in self.features)
         values = all_blades(self.blades, key_heads)
-        self.roles = (Role(self.features, heads, key=False), Role(self.features, key_heads, key=True), values)
-        self.mixed = all_blades(self.blades, heads)
+        query, key = Role(self.features, heads, key=False), Role(self.features, key_heads, key=True)
+        self.together, self.queries, self.keys = Roles.of(query, key, values), Roles.of(query), Roles.of(key, values)
+        self.mixed = Roles.of(all_blades(self.blades, heads))
         if rope and head.s < 2:
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
@@ -71,12 +72,10 @@ class Attend(nn.Module):
         """
         with without_autocast(queries[0]):
             if keys is None:
-                query, key, value = self._rows(queries, self.roles, packed)
+                query, key, value = self._rows(queries, self.together, packed)
             else:
-                (query,), (key, value) = (
-                    self._rows(queries, self.roles[:1], packed),
-                    self._rows(keys, self.roles[1:], packed),
-                )
+                (query,) = self._rows(queries, self.queries, packed)
+                key, value = self._rows(keys, self.keys, packed)
         query, key, value = (lengthened if self.precise else shortened)(query, key, value)
         with without_autocast(query):
             out = attention(query, key, value, 1 / sqrt(max(self.size, 1)), mask, packed)
@@ -86,11 +85,11 @@ class Attend(nn.Module):
         """FLOPs per query of comparing and mixing `tokens` keys."""
         return 2 * tokens * self.heads * (self.size + self.blades * self.head.mv + self.head.s)
 
-    def _rows(self, stream: tuple[Tensor, Tensor], roles: tuple[Role, ...], packed: Packed | None) -> tuple[Tensor, ...]:
+    def _rows(self, stream: tuple[Tensor, Tensor], roles: Roles, packed: Packed | None) -> tuple[Tensor, ...]:
         x, s = lengthened(*stream)
         if self.rope:
             position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
-            turned = sum(role.heads for role in roles if role is not self.roles[-1]) * self.head.s
+            turned = s.shape[-1] - (0 if roles is self.queries else self.key_heads * self.head.s)  # all but the values
             by_head = s[..., :turned].unflatten(-1, (-1, self.head.s))
             s = torch.cat([rotate(by_head, position).flatten(-2), s[..., turned:]], -1)
         weights = [weight.exp() for weight in self.log_weights]
