@@ -164,8 +164,8 @@ def _rows_backward(grads: list[Tensor], x: Tensor, s: Tensor, weights: Tensor, k
     if native.applies(x, s, weights):
         return _backward(grads, x, s, weights, recall(key))
     with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (x, s, weights)]
-        found = torch.autograd.grad(clear(*leaves, recall(key)), leaves, grads, materialize_grads=True)
+        x, s, weights = (t.detach().requires_grad_() for t in (x, s, weights))
+        found = torch.autograd.grad(clear(x, s, weights, recall(key)), (x, s, weights), grads, materialize_grads=True)
     return found[0], found[1], found[2]
 
 

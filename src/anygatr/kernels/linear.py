@@ -178,7 +178,8 @@ class _Linear(torch.autograd.Function):
         if torch.is_grad_enabled():
             return _differentiable(ctx, x, s, mixing, weights, grads)
         below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        grad_x, grad_s, *others = _gradients(*grads, x, s, mixing, Weights(*weights), ctx.plan, below)
+        grad_y, grad_t = grads
+        grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below)
         return grad_x, grad_s, None, None, *others
 
 
@@ -237,6 +238,8 @@ def _linear_backward(
     grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, weights, plan, True)
     # results of an operator must not share memory, and some of these are parts of one matrix
     copies = [gradient.clone(memory_format=torch.contiguous_format) for gradient in others if gradient is not None]
+    assert grad_x is not None
+    assert grad_s is not None
     return [recombine(grad_x, transposed(plan.enter)), grad_s, *copies]
 
 

@@ -31,7 +31,7 @@ FLAGS = (
     "-std=c11",
 )
 REALS = {torch.float32: "float", torch.float64: "double"}
-LANES = (16, 8, 4, 2, 1)  # how many numbers may be handled together: at most a vector register of the widest machines
+LANES = (16, 8, 4)  # how many numbers may be handled together: at most a vector register of the widest machines
 GRAIN = 4096  # numbers per blade below which a second thread does not pay
 
 

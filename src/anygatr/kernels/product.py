@@ -80,7 +80,9 @@ def products(
     """
     with without_autocast(h):
         (h,) = lengthened(h)
-        number = None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
+        number = (
+            None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
+        )
         flat = h.flatten(1, -2)
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             out = _products(flat, number, plan.key)
@@ -162,7 +164,9 @@ def _evaluate(
 ) -> Float[Tensor, "k n out*c"]:
     a, b = a.contiguous(), b.contiguous()
     tensors = (a, b) if number is None else (a, b, number)
-    return (_evaluate_in_c if native.applies(*tensors) else _evaluate_in_torch)(a, b, number, plan)
+    # a few odd channels would not fill a vector register, and cost a build of their own
+    whole = a.shape[-1] // plan.sizes[1] % native.LANES[-1] == 0
+    return (_evaluate_in_c if whole and native.applies(*tensors) else _evaluate_in_torch)(a, b, number, plan)
 
 
 def _evaluate_in_c(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:

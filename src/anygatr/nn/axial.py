@@ -1,12 +1,14 @@
 """AxialGATr: tokens on a grid, attention along one axis at a time."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
-from anygatr.nn.block import Block
+from anygatr.nn.block import Block, compile_regions
 from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
@@ -54,6 +56,10 @@ class AxialGATr(nn.Module):
             else:
                 x, s = block(x, s, batch)
         return border.leave(*self.linear_out(x, s))
+
+    def compile(self, **options: Any) -> None:
+        """Compile the blocks as `GATr.compile` does."""
+        compile_regions(self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens."""

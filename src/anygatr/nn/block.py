@@ -1,5 +1,8 @@
 """A transformer block: attention, then a geometric MLP, each on normalised inputs and added to the stream."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -78,3 +81,9 @@ class Block(nn.Module):
 def add(a: Stream, b: Stream) -> Stream:
     """The sum of two streams."""
     return a[0] + b[0], a[1] + b[1]
+
+
+def compile_regions(blocks: Iterable[nn.Module], **options: Any) -> None:
+    """Compile each block by itself, with sizes left open: equal blocks share one compilation, so depth costs nothing."""
+    for block in blocks:
+        block.compile(**{"dynamic": True, "fullgraph": True, **options})

@@ -1,5 +1,7 @@
 """ConditionalGATr: a GATr that also attends to the tokens of a condition."""
 
+from typing import Any
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -7,7 +9,7 @@ from anygatr.geometry import Geometry
 from anygatr.nn import border, init
 from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.batch import Batch, reference
-from anygatr.nn.block import MLP, Stream, add
+from anygatr.nn.block import MLP, Stream, add, compile_regions
 from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
@@ -99,6 +101,10 @@ class ConditionalGATr(nn.Module):
             x, s = block(x, s, cx, cs, batch, condition_mask)
         x, s = self.linear_out(x, s)
         return border.leave(x, s, mask)
+
+    def compile(self, **options: Any) -> None:
+        """Compile the blocks as `GATr.compile` does."""
+        compile_regions(self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens and a condition of as many."""

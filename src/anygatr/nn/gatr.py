@@ -1,6 +1,7 @@
 """GATr: the geometric algebra transformer of any geometry."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +12,7 @@ from anygatr.geometry import Geometry
 from anygatr.kernels.packed import pack
 from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
-from anygatr.nn.block import Block
+from anygatr.nn.block import Block, compile_regions
 from anygatr.nn.config import arguments
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
@@ -102,6 +103,13 @@ class GATr(nn.Module):
                 x, s = block(x, s, batch)
         x, s = self.linear_out(x, s)
         return border.leave(x, s, mask)
+
+    def compile(self, **options: Any) -> None:
+        """Compile the blocks, one region that all of them share, for every batch size and layout.
+
+        Arguments are those of `torch.compile`. The compiler cannot differentiate twice: for forces, stay eager.
+        """
+        compile_regions(self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens."""
