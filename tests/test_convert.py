@@ -245,6 +245,32 @@ def test_all_wrong_arguments_are_in_one_error(move, change, lines):
         assert line in str(error.value)
 
 
+def _others():
+    """The peers' networks that are not converted, each as (name, state dict, config)."""
+    lgatr = pytest.importorskip("lgatr")
+    vectors = {f"{part}_v_channels": 2 for part in ("in", "hidden", "out")} | {"num_blocks": 1, "num_heads": 2}
+    vectors |= {f"{part}_s_channels": 4 for part in ("in", "hidden", "out")}
+    parts = {f"{part}_{kind}_channels": 4 for part in ("in", "hidden", "out") for kind in ("mv", "s")}
+    crossed = {"num_blocks": 1, "attention": {"num_heads": 2}, "crossattention": {"num_heads": 2}, "mlp": {}}
+    yield "LGATrSlim", lgatr.LGATrSlim, vectors
+    yield "ConditionalLGATrSlim", lgatr.ConditionalLGATrSlim, {**vectors, "v_channels_cond": 2, "s_channels_cond": 2}
+    yield "ConditionalLGATr", lgatr.ConditionalLGATr, {**parts, **crossed, "mv_channels_cond": 2, "s_channels_cond": 2}
+
+
+def test_other_networks_of_the_peers_are_recognised():
+    """By their keys where the config says nothing, and by the config where the keys say nothing."""
+    for network, build, config in _others():
+        state = build(**config).state_dict()
+        for state_dict, arguments in ((state, BASIC), ({}, config)):
+            with pytest.raises(ValueError, match=rf"those of {network}, which is not converted"):
+                from_lgatr(state_dict, arguments)
+    state, config, _ = golden(GOLDEN[0])
+    positions = {"blocks.1.attention.pos_encoding.inv_freq": torch.ones(4)}  # axial: in every other block
+    for state_dict, arguments in (({**state, **positions}, config), (state, {**config, "pos_encodings": (True, False)})):
+        with pytest.raises(ValueError, match=r"those of AxialGATr.*anygatr\.nn\.AxialGATr"):
+            from_gatr(state_dict, arguments)
+
+
 def test_lgatr_takes_its_objects():
     lgatr = pytest.importorskip("lgatr")
     theirs, config, x, s = peer(True, {"attention": {"num_heads": 4}})

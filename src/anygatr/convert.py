@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anygatr.convert_weights import Source, Weights, fill
+from anygatr.convert_weights import Source, Weights, fill, refuse_others
 from anygatr.features import Distance
 from anygatr.geometry import Geometry
 from anygatr.nn.block import Block
@@ -76,6 +76,7 @@ def from_gatr(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> GA
 
     `config` has the arguments of its `GATr`; those of `attention` and `mlp` may be nested as there, or flat.
     """
+    refuse_others(state_dict, config)
     options = _options("GATr", config, GATR)
     inputs, hidden, outputs = _widths(options)
     head = _head(hidden, options["num_heads"], options["increase_hidden_channels"], rope=options["pos_encoding"])
@@ -103,6 +104,7 @@ def from_lgatr(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> G
     Those of `attention`, `mlp` and `primitives` may be nested as there, or flat. `subgroup=True`, its default, becomes the
     Lorentz geometry without mirrors.
     """
+    refuse_others(state_dict, config)
     options = _options("LGATr", config, LGATR)
     inputs, hidden, outputs = _widths(options)
     head = _head(hidden, options["num_heads"], options["attn_ratio"])

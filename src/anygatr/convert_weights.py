@@ -151,6 +151,24 @@ class Source:
         raise ValueError(f"state_dict is not that of the {self.peer} config describes; {hint}\n" + "\n".join(lines))
 
 
+def refuse_others(state: Mapping[str, Tensor], config: Mapping[str, object]) -> None:
+    """Raise for the peers' other networks, known by what only they have."""
+    slim = "in_v_channels" in config or any(key.endswith(".weight_v") for key in state)
+    conditional = "s_channels_cond" in config or any(".crossattention." in key for key in state)
+    blocks = {key.split("blocks.")[1].split(".")[0] for key in state if "blocks." in key}
+    turned = sum(key.endswith("pos_encoding.inv_freq") for key in state)
+    axial = bool({"pos_encodings", "collapse_dims"} & set(config)) or 0 < turned < len(blocks)
+    found = {
+        "LGATrSlim": (slim and not conditional, "it has no multivectors, so no GATr has its weights"),
+        "ConditionalLGATrSlim": (slim and conditional, "it has no multivectors, so no GATr has its weights"),
+        "ConditionalLGATr": (conditional and not slim, "train anygatr.nn.ConditionalGATr instead"),
+        "AxialGATr": (axial, "train anygatr.nn.AxialGATr instead"),
+    }
+    for network, (recognised, remedy) in found.items():
+        if recognised:
+            raise ValueError(f"state_dict and config are those of {network}, which is not converted: {remedy}")
+
+
 def _coefficients(maps: Float[Tensor, "a k k"], geometry: Geometry) -> Float[Tensor, "a m"]:
     """maps_a = sum_m coefficients_am W_m, with W_m our maps of unit Frobenius norm."""
     ours = geometry.linear_basis.tensor.flatten(1)

@@ -66,6 +66,7 @@ class Geometry(Points, Rigid):
         replace(self, "features", tuple(self.features) or (Inner.of(self.algebra),))
         self._check_space()
         self._check_network()
+        self._tabulate()
 
     @cached_property
     def linear_basis(self) -> LinearBasis:
@@ -136,6 +137,15 @@ class Geometry(Points, Rigid):
     def _key(self) -> tuple[Any, ...]:
         values = (getattr(self, field.name) for field in fields(self))
         return tuple(tuple(value.tolist()) if isinstance(value, Tensor) else value for value in values)
+
+    def _tabulate(self) -> None:
+        """Compute what embeddings and networks read: computed first while exporting, it would become part of the graph."""
+        needed = ["split", "kinds", "needs_reference", "_free", "_carrier"]
+        needed += ["point_polynomial", "_orient", "_unorient"] if self.point is not None else []
+        needed += ["_turns"] if "rotation" in self.kinds else []
+        needed += ["reference_blade"] if self.needs_reference and self.join_reference == "data" else []
+        for name in needed:
+            getattr(self, name)
 
     def _check_space(self) -> None:
         alg, names = self.algebra, self.algebra.names or ()

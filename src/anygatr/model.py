@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from anygatr.fields import Field, Inputs, Targets
 from anygatr.geometry import Geometry
+from anygatr.kernels.precision import without_autocast
 from anygatr.nn.config import arguments
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
@@ -90,14 +91,14 @@ class Model(nn.Module):
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        device = next(iter(tokens.values.values())).device
+        first = next(iter(tokens.values.values()))
         weights = next(self.parameters()).dtype
         # reduced precision is for the network alone: coordinates far from the origin would lose their digits
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(first):
             origin = tokens.origin(self.inputs, self.origin)
             x, s = self.inputs.embed(tokens.values, origin)
         y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(first):
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():

@@ -35,7 +35,7 @@ class Points(Space):
     def extract_point(self, mv: Multivector, origin: Tensor | None = None, oriented: bool = False) -> Tensor:
         """The position w / a of a point of weight a, for any multivector; |a| <= 0.001 counts as 0.001."""
         self.require("oriented_point" if oriented else "point")
-        mv = self.blades(mv) @ torch.linalg.inv(self._orient).to(mv) if oriented else self.blades(mv)
+        mv = self.blades(mv) @ self._unorient.to(mv) if oriented else self.blades(mv)
         linear = self.point_polynomial.linear.to(mv)
         position = mv @ (linear / linear.square().sum(-1, keepdim=True)).T
         return absolute(position / nonzero(self.point_weight(mv)).unsqueeze(-1), origin)
@@ -105,7 +105,7 @@ class Points(Space):
             zero = x.new_zeros(len(offsets) - 1, 1)
             total = zero.index_add(0, sample, w)[sample]
             mean = zero.expand(-1, x.shape[-1]).index_add(0, sample, w * x)[sample]
-        if bool((total == 0).any()):
+        if not torch.compiler.is_compiling() and bool((total == 0).any()):
             raise ValueError("weights of a sample add up to zero, so it has no origin; mask fewer tokens or pass None")
         return (mean / total).to(points.dtype)
 
@@ -133,6 +133,10 @@ class Points(Space):
         seed, mirror = self.point_polynomial.constant, self.algebra[self.axes[-1]]
         odd = bool(self.algebra.sandwich(mirror, seed).allclose(-seed))
         return torch.eye(self.algebra.dim).double() if odd else self.algebra.right(self.algebra.pseudoscalar).T
+
+    @cached_property
+    def _unorient(self) -> Float[Tensor, "k k"]:
+        return torch.linalg.inv(self._orient)
 
 
 def samples(offsets: Int[Tensor, " b"], tokens: int) -> Int[Tensor, " n"]:

@@ -45,7 +45,7 @@ class Rigid(Objects):
         self.require("reflection")
         n = self._vector(normal, "normal")
         size = self._square(n).abs().sqrt()
-        if bool((size == 0).any()):
+        if not torch.compiler.is_compiling() and bool((size == 0).any()):
             raise ValueError("normal has zero length, so it reflects nothing; pass the direction orthogonal to the mirror")
         return self.lift(n / size) if point is None else self.embed_plane(normal / size, point)
 

@@ -120,7 +120,7 @@ class Space:
         Equivariant, and free of o: a circle goes to its plane, o ^ v to v. Directions are read from it, because no part
         of it mixes into them under translations.
         """
-        return self.blades(mv) @ self._carrier.to(mv) if bool(self.o.any()) else self.blades(mv)
+        return self.blades(mv) @ self._carrier.to(mv) if "sphere" in self.kinds else self.blades(mv)
 
     def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
         """A multivector of the algebra of space as one of this algebra."""

@@ -32,6 +32,8 @@ class Tokens:
         if mask is not None and offsets is not None:
             raise ValueError("mask and offsets were both given; packed tokens have no padding, so leave out the mask")
         shaped = _with_columns(inputs, values)
+        if offsets is not None and torch.compiler.is_exporting():
+            raise ValueError("offsets cannot be exported: how tokens are grouped depends on the data; export with a mask")
         if offsets is not None:
             return cls._packed(shaped, offsets)
         try:
