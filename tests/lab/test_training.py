@@ -236,7 +236,7 @@ def test_errors_respect_kinds_and_ragged_samples():
     assert angles.item() == pytest.approx(6.2 - 2 * np.pi, abs=1e-5)
     errors = sample_errors({"a": torch.tensor([[1.0], [1.0], [4.0]])}, torch.tensor([0, 2, 3]))
     assert errors.tolist() == [1.0, 16.0]
-    assert summary(torch.arange(100.0))["trimmed"] == pytest.approx(np.arange(95).mean())
+    assert summary(torch.arange(100.0))["trimmed"] == pytest.approx(np.arange(99).mean())
 
 
 def test_command_line_functions(data, tmp_path):
@@ -280,7 +280,7 @@ def test_the_recorded_command_repeats_the_run(asked):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "iPP"}, "known: C, E, L, P, iP, transformer"),
+        ({"model": "iPP"}, "known: C, E, L, P, .*iP"),
         ({"size": 1000}, "size=1000 is larger than the 32"),
         ({"heads": 3}, "heads=3"),
         ({"ema": 1.0}, "ema=1.0"),

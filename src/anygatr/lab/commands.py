@@ -16,23 +16,29 @@ class DataOptions:
     """Which data, and what its fields are."""
 
     data: str = "nbody"
-    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there."""
+    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there.
+    Files of arteries are recognised by their layout."""
     inputs: tuple[str, ...] = ()
-    """Input fields as name:kind, such as position:point charge:scalar. None are needed for n-body files."""
+    """Input fields as name:kind, such as position:point charge:scalar. None are needed for n-body and artery files."""
     target: tuple[str, ...] = ()
     """Fields to predict as name:kind."""
     dim: int | None = None
     """Dimension of space; default: the one in which all columns fit their kinds."""
     per: Literal["token", "sample"] | None = None
     """Whether targets belong to tokens or samples; default: recognised by their shape."""
+    nodes: Literal["corners", "all"] | None = None
+    """Of artery files, the wall's nodes to train on: the corners of the flow solver's elements (a quarter of them), or all.
+    Default: corners where the file knows them."""
 
 
 @dataclass(frozen=True)
 class FitOptions:
     """How to train. Every setting left out comes from the preset."""
 
-    preset: Preset = "laptop"
-    """laptop: useful in minutes on two cores. paper: 20 blocks, 32 + 128 channels, 50 000 steps."""
+    preset: Preset | None = None
+    """laptop: useful in minutes on two cores. figure: the small budget at which the paper's n-body figure is repeated.
+    paper: 20 blocks, 32 + 128 channels, 50 000 steps. arteries and
+    paper_arteries: the same for artery walls. Default: laptop, and arteries for artery files."""
     steps: int | None = None
     """Updates of the weights."""
     batch: int | None = None
@@ -64,11 +70,11 @@ class FitOptions:
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
 
-    def recipe(self, model: str, seed: int, size: int | None, origin: str | None) -> Recipe:
-        """The complete recipe of one run, with the origin that its data call for."""
+    def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
+        """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""
         names = ("steps", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "clip", "regulariser", "ema", "precision")
         changes = {name: getattr(self, name) for name in (*names, "validate_every")}
-        return replace(recipe(self.preset, model, seed=seed, size=size, **changes), origin=origin)
+        return replace(recipe(self.preset or preset, model, seed=seed, size=size, **changes), origin=origin)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class TrainConfig(FitOptions, DataOptions):
     """Train one model; stopped and started again with the same command, it continues to the same bits."""
 
     model: str = "C"
-    """E, P, iP, C or transformer."""
+    """E, P, iP, C, perhaps with overrides as in C,norm=abs, or a baseline: transformer, se3_transformer, segnn, ..."""
     out: str = "runs/train"
     """Directory of the run: configuration, metrics, state to resume from, best weights."""
     size: int | None = None
@@ -97,6 +103,8 @@ class EvaluateConfig:
     """Directory of a run."""
     data: str | None = None
     """Another file or directory; default: the data it was trained on."""
+    out: str | None = None
+    """Also write the row of the run, with these errors, to this .json file."""
     json: bool = False
     """Print JSON for machines instead of a table."""
 
@@ -118,11 +126,17 @@ class PredictConfig:
     run: Positional[str]
     """Directory of a run."""
     data: str
-    """A .npz or .h5 file with the input fields."""
+    """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
-    """Where to write the predicted fields: .npz or .h5."""
-    batch: int = 64
-    """Samples at a time."""
+    """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
+    batch: int | None = None
+    """Samples at a time; default: 64, one surface."""
+    inlet: tuple[float, float, float] | None = None
+    """Of a surface, a point near the centre of its inlet cap, in the file's unit."""
+    scale: float = 1.0
+    """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
+    inflow: float | None = None
+    """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,31 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
 from anygatr.lab.commands import EvaluateConfig
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
 from anygatr.lab.measure import SAMPLES, equivariance_error, max_coefficient, peak_memory_mb
 from anygatr.lab.metrics import summary
-from anygatr.lab.objective import errors_of
-from anygatr.lab.runs import Run, training_set
+from anygatr.lab.objective import batch_errors, predicted
+from anygatr.lab.runs import CONFIG, Run, training_set
+from anygatr.lab.state import read_json, write_json
+from anygatr.lab.vector_metrics import VectorMetrics
 
-MOST = 5_000
+MOST = 1_000
 """Training samples on which the training error is measured at most."""
+TOKENS = 20_000
+"""Tokens on which equivariance and coefficients are measured at most, unless one sample has more."""
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
@@ -28,6 +34,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     run = Run.open(config.run)
     data = run.source.at(config.data).load()
     metrics, _ = split_metrics(run, run.module(), data)
+    if config.out is not None:
+        write_json(Path(config.out), finished_row(run) | {"metrics": metrics})
     if config.json:
         print(json.dumps(metrics))
     else:
@@ -35,12 +43,20 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     return metrics
 
 
+def finished_row(run: Run) -> dict[str, Any]:
+    """The row of a run, with the command and the environment that made it."""
+    if run.result is None:
+        raise ValueError(f"run={str(run.directory)!r} is not finished, so it has no row; continue it: {run.command}")
+    return run.result | {"command": run.command, "environment": read_json(run.directory / CONFIG)["environment"]}
+
+
 def measured(run: Run, module: nn.Module, data: Dataset) -> dict[str, Any]:
     """All that a row says about the weights of a finished run."""
     module.eval()
     metrics, milliseconds = split_metrics(run, module, data)
     probe = data.split("eval" if "eval" in data.splits else "val")
-    batch = replace(probe, fields=run.normaliser.apply(probe.fields)).subset(min(SAMPLES, len(probe))).dense().batch()
+    size = max(1, int((probe.counts[:SAMPLES].cumsum(0) <= TOKENS).sum()))
+    batch = replace(probe, fields=run.normaliser.apply(probe.fields)).subset(size).dense().batch()
     device = next(module.parameters()).device
     batch = {name: x.to(device) for name, x in batch.items()}
     return {
@@ -62,18 +78,42 @@ def split_metrics(run: Run, module: nn.Module, data: Dataset) -> tuple[dict[str,
             size = min(run.recipe.size or len(part), len(part))
             part = training_set(data, min(size, MOST))
         part = replace(part, fields=run.normaliser.apply(part.fields))
-        batches = ({k: x.to(device) for k, x in batch.items()} for batch in part.batches(run.recipe.batch))
         began = time.perf_counter()
-        metrics[name] = summary(errors_of(module, batches, run.task, run.normaliser.scale)[1])
+        metrics[name] = _metrics(
+            run, module, ({k: x.to(device) for k, x in b.items()} for b in part.batches(run.recipe.batch))
+        )
         seconds, samples = seconds + time.perf_counter() - began, samples + len(part)
     return metrics, 1e3 * seconds / max(samples, 1)
+
+
+@torch.no_grad()
+def _metrics(run: Run, module: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """The errors on normalised batches, in the data's own units; those of vector fields where a vector is predicted."""
+    errors, vectors = [], VectorMetrics.of(run.task, run.normaliser)
+    for batch in batches:
+        out = predicted(module, batch, run.task)
+        errors.append(batch_errors(out, batch, run.task, run.normaliser.scale)[1])
+        if vectors is not None:
+            vectors.add(out, batch)
+    return summary(torch.cat(errors)) | ({} if vectors is None else vectors.summary())
 
 
 def split_table(title: str, metrics: Mapping[str, Mapping[str, float]]) -> Table:
     """Errors by split."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("split", "mean squared error", "median", "trimmed mean"):
+    shown = {name: title for name, title in COLUMNS.items() if any(name in values for values in metrics.values())}
+    for column in ("split", *shown.values()):
         table.add_column(column, justify="left" if column == "split" else "right")
     for split, values in metrics.items():
-        table.add_row(split, *(f"{values[name]:.4g}" for name in ("mse", "median", "trimmed")))
+        table.add_row(split, *(f"{values[name]:.4g}" for name in shown))
     return table
+
+
+COLUMNS = {
+    "mse": "mean squared error",
+    "median": "median",
+    "trimmed": "trimmed mean",
+    "approximation": "approximation error",
+    "nmae": "NMAE",
+    "cosine": "cosine",
+}

@@ -10,13 +10,14 @@ import torch
 
 from anygatr.lab.budgets import matched
 from anygatr.lab.commands import CompareConfig
+from anygatr.lab.data.arteries.fields import FULL
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.guard import contents
 from anygatr.lab.metrics import trivial_mse
 from anygatr.lab.models import build, check_names
 from anygatr.lab.predict import predictions, write_arrays
 from anygatr.lab.recipe import Recipe
-from anygatr.lab.runs import Run, training_set
+from anygatr.lab.runs import WEIGHTS, Run, training_set
 from anygatr.lab.source import Source, fingerprint
 from anygatr.lab.state import environment, read_json, write_json
 from anygatr.lab.task import Task
@@ -41,7 +42,7 @@ class Experiment:
         there = _existing(directory) or {"models": [], "sizes": [], "seeds": [], "recipes": {}, "settings": {}}
         sizes = list(config.sizes or (len(data.splits["train"]),))
         origin = source.origin(config.origin)
-        recipes = [config.recipe(model, 0, max(sizes), origin) for model in dict.fromkeys(config.models)]
+        recipes = [config.recipe(model, 0, max(sizes), origin, source.preset) for model in dict.fromkeys(config.models)]
         for recipe in recipes:
             build(Task.of(data), recipe)  # what cannot be built is refused now, not recorded as a failure later
         asked = _identity(config, source, data, recipes)
@@ -71,22 +72,34 @@ class Experiment:
 
     def write_predictions(self, data: Dataset) -> None:
         """For each model, a few samples with the predictions of its best run at the largest size."""
-        shown = data.split("eval" if "eval" in data.splits else "val")
-        shown = shown.subset(min(SHOWN, len(shown))).dense()
+        shown = data.split(next(name for name in (FULL, "eval", "val") if name in data.splits))
+        shown = shown.subset(min(SHOWN, len(shown)))
+        shown = shown.dense() if shown.faces is None else shown.packed()
         for model in self.record["models"]:
             rows = [
                 read_json(path) for path in (self.directory / "rows").glob(f"{model}-{max(self.record['sizes'])}-*.json")
             ]
-            rows = [row for row in rows if row["status"] == "ok"]
+            # committed rows outlive the weights they were measured with
+            weights = [self.directory / "runs" / f"{model}-{row['size']}-{row['seed']}" / WEIGHTS for row in rows]
+            rows = [row for row, path in zip(rows, weights, strict=True) if row["status"] == "ok" and path.exists()]
             if not rows:
                 continue
             best = min(rows, key=lambda row: row["metrics"]["val"]["mse"])
             run = Run.open(self.directory / "runs" / f"{model}-{best['size']}-{best['seed']}")
             arrays = {name: x for name, x in shown.batch().items() if name not in run.task.targets}
             arrays |= {f"target/{name}": shown.fields[name] for name in run.task.targets}
-            arrays |= {f"prediction/{name}": x for name, x in predictions(run, run.module(), shown).items()}
+            said = predictions(run, run.module(), shown, run.recipe.batch)
+            arrays |= {f"prediction/{name}": x for name, x in said.items()} | _triangles(shown)
             path = self.directory / "predictions" / f"{model}.npz"
             write_arrays(path, {name: x.numpy() for name, x in arrays.items()})
+
+
+def _triangles(data: Dataset) -> dict[str, torch.Tensor]:
+    """The triangles of each sample, one after the other, where samples are surfaces."""
+    if data.faces is None:
+        return {}
+    ends = torch.tensor([0, *(len(face) for face in data.faces)]).cumsum(0)
+    return {"triangles": torch.cat(data.faces), "triangle_offsets": ends}
 
 
 def _check(config: CompareConfig, data: Dataset) -> None:
@@ -120,7 +133,7 @@ def _identity(config: CompareConfig, source: Source, data: Dataset, recipes: lis
         "fingerprint": fingerprint(data),
         "match": config.match,
         "minutes": config.minutes if config.match == "time" else None,
-        "preset": config.preset,
+        "preset": config.preset or source.preset,
         "origin": source.origin(config.origin),
         "settings": {recipe.model: replace(recipe, size=None).to_json() for recipe in recipes},
     }
@@ -153,7 +166,8 @@ def _describe(source: Source, data: Dataset) -> dict[str, Any]:
     low, high = int(data.counts.min()), int(data.counts.max())
     train = data.split("train")
     evaluation = data.split("eval" if "eval" in data.splits else "val")
-    return {
+    units = {"units": source.units} if source.units else {}
+    return units | {
         "name": "nbody" if source.is_nbody else Path(source.path).stem,
         "description": source.describe(),
         "dim": data.dim,

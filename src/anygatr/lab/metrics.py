@@ -10,7 +10,7 @@ from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import roles
 from anygatr.lab.task import Task
 
-TRIMMED = 0.05
+TRIMMED = 0.01
 """Share of the worst samples that the trimmed mean leaves out: close encounters of bodies have heavy tails."""
 
 
@@ -26,16 +26,22 @@ def residuals(predicted: Mapping[str, Tensor], true: Mapping[str, Tensor], task:
     return out
 
 
-def sample_errors(differences: Mapping[str, Tensor], offsets: Tensor | None = None) -> Tensor:
-    """The mean square over the tokens and columns of each sample, (B,)."""
-    squares = torch.cat(list(differences.values()), -1).square().mean(-1)
-    if squares.dim() == 2:
-        return squares.mean(1)
-    if offsets is None or len(squares) != int(offsets[-1]):
-        return squares
+def sample_errors(differences: Mapping[str, Tensor], offsets: Tensor | None = None, scored: Tensor | None = None) -> Tensor:
+    """The mean square over the tokens and columns of each sample, (B,); only scored tokens count."""
+    return sample_means(torch.cat(list(differences.values()), -1).square().mean(-1), offsets, scored)
+
+
+def sample_means(x: Tensor, offsets: Tensor | None = None, scored: Tensor | None = None) -> Tensor:
+    """The mean over the scored tokens of each sample, (B,); what has no token axis is returned as it is."""
+    if x.dim() == 2:
+        return x.mean(1) if scored is None else (x * scored).sum(1) / scored.sum(1).clamp(min=1)
+    if offsets is None or len(x) != int(offsets[-1]):
+        return x
     counts = offsets.diff()
-    sample = torch.arange(len(counts), device=squares.device).repeat_interleave(counts)
-    return squares.new_zeros(len(counts)).index_add(0, sample, squares) / counts
+    sample = torch.arange(len(counts), device=x.device).repeat_interleave(counts)
+    if scored is not None:
+        x, counts = x * scored, torch.bincount(sample[scored], minlength=len(counts)).clamp(min=1)
+    return x.new_zeros(len(counts)).index_add(0, sample, x) / counts
 
 
 def summary(errors: Tensor) -> dict[str, float]:
@@ -54,7 +60,8 @@ def trivial_mse(train: Dataset, evaluation: Dataset) -> float:
     lead = (0, 1) if train.per == "token" and train.offsets is None else (0,)
     mean = {name: train.fields[name].mean(lead).expand_as(evaluation.fields[name]) for name in task.targets}
     stays = mean | {name: x for name, kind in task.targets.items() if (x := _resting(evaluation, kind)) is not None}
-    errors = [sample_errors(residuals(guess, evaluation.fields, task), evaluation.offsets) for guess in (mean, stays)]
+    differences = [residuals(guess, evaluation.fields, task) for guess in (mean, stays)]
+    errors = [sample_errors(x, evaluation.offsets, evaluation.scored) for x in differences]
     return min(float(error.mean()) for error in errors)
 
 

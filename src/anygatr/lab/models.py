@@ -3,29 +3,58 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import gcd
+from typing import Any
 
 from torch import nn
 
+from anygatr.geometry import Geometry
+from anygatr.lab.baselines.gem_cnn import GemCNN
+from anygatr.lab.baselines.pointnet2 import PointNet2
+from anygatr.lab.baselines.segnn import SEGNN
 from anygatr.lab.baselines.transformer import Transformer
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.task import Task
 from anygatr.model import model
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
+from anygatr.presets import PRESETS, geometry
 
 
 def build(task: Task, recipe: Recipe) -> nn.Module:
     """The model of a recipe for a task, with weights drawn from torch's global generator."""
     check_names([recipe.model])
-    return MODELS[recipe.model](task, recipe)
+    return MODELS[recipe.model.split(",")[0]](task, recipe)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise for a name that no model has."""
+    """Raise for a name that no model has, or for overrides that its geometry does not take."""
     for name in names:
-        if name not in MODELS:
-            raise ValueError(f"model={name!r} is unknown; {nearest(name, MODELS)}")
+        base = name.split(",")[0]
+        if base not in MODELS:
+            raise ValueError(f"model={name!r} is unknown; {nearest(base, MODELS)}")
+        if base == name:
+            continue
+        if MODELS[base] is not _gatr:
+            raise ValueError(f"model={name!r} has overrides, but {base} has no geometry to change; write {base}")
+        geometry_of(name)
+
+
+def geometry_of(name: str, dim: int = 3) -> Geometry:
+    """The geometry of a model's name: a preset, perhaps with overrides, such as "C,norm=abs,norm_eps=1".
+
+    An override that names another preset takes what that one has: "P,products=iP" is P with the join.
+    """
+    base, *words = name.split(",")
+    overrides: dict[str, Any] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign:
+            raise ValueError(f"model={name!r}: {word!r} is not of the form name=value; write for example C,norm=abs")
+        if value in PRESETS:
+            overrides[key] = getattr(geometry(value, dim=dim), key, value)
+        else:
+            overrides[key] = float(value) if key == "norm_eps" else value
+    return geometry(base, dim=dim, **overrides)
 
 
 def parameters(module: nn.Module) -> int:
@@ -62,7 +91,7 @@ def with_parameters(task: Task, recipe: Recipe, count: int) -> Recipe:
 
 def _gatr(task: Task, recipe: Recipe) -> nn.Module:
     return model(
-        geometry(recipe.model, dim=task.dim),
+        geometry_of(recipe.model, task.dim),
         inputs=task.inputs,
         targets=task.targets,
         hidden=Width(recipe.mv, recipe.s),
@@ -70,6 +99,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         heads=recipe.heads,
         per=task.per,
         origin=recipe.origin,
+        reinsert=task.reinsert,
     )
 
 
@@ -77,7 +107,25 @@ def _transformer(task: Task, recipe: Recipe) -> nn.Module:
     return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads)
 
 
+def _segnn(task: Task, recipe: Recipe) -> nn.Module:
+    return SEGNN(task, channels=recipe.s, layers=recipe.blocks)
+
+
+def _se3_transformer(task: Task, recipe: Recipe) -> nn.Module:
+    try:
+        from anygatr.lab.baselines.se3_transformer import SE3Transformer  # e3nn takes seconds, and may not be there
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"model='se3_transformer' needs {missing.name}; pip install 'anygatr[baselines]', or leave it out"
+        ) from None
+    return SE3Transformer(task, channels=recipe.s, layers=recipe.blocks)
+
+
 MODELS: dict[str, Callable[[Task, Recipe], nn.Module]] = {
     **dict.fromkeys(("E", "P", "iP", "C", "L"), _gatr),
     "transformer": _transformer,
+    "se3_transformer": _se3_transformer,
+    "segnn": _segnn,
+    "pointnet2": lambda task, recipe: PointNet2(task, channels=recipe.s, levels=recipe.blocks),
+    "gem_cnn": lambda task, recipe: GemCNN(task, channels=recipe.s, blocks=recipe.blocks),
 }

@@ -25,7 +25,7 @@ class Objective:
     def __call__(self, network: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The objective and the error alone; `network` is the module, perhaps wrapped."""
         with self._outputs() as outputs:
-            errors, _ = batch_errors(network, batch, self.task, {})
+            errors, _ = batch_errors(predicted(network, batch, self.task), batch, self.task, {})
         error = errors.mean()
         if not self.points or self.geo is None:
             return error, error
@@ -46,15 +46,19 @@ class Objective:
             handle.remove()
 
 
+def predicted(network: nn.Module, batch: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]:
+    """What a network says about the inputs of a batch."""
+    return network(**{name: batch[name] for name in task.inputs}, offsets=batch.get("offsets"))
+
+
 def batch_errors(
-    network: nn.Module, batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]]
+    out: Mapping[str, Tensor], batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]]
 ) -> tuple[Tensor, Tensor]:
     """The error of each sample of a batch of normalised fields: as they are, and with columns multiplied by `scale`."""
-    offsets = batch.get("offsets")
-    out = network(**{name: batch[name] for name in task.inputs}, offsets=offsets)
+    layout = batch.get("offsets"), batch.get("scored")
     differences = residuals(out, batch, task)
     own = {name: r * r.new_tensor(scale[name]) if name in scale else r for name, r in differences.items()}
-    return sample_errors(differences, offsets), sample_errors(own, offsets)
+    return sample_errors(differences, *layout), sample_errors(own, *layout)
 
 
 @torch.no_grad()
@@ -62,7 +66,7 @@ def errors_of(
     network: nn.Module, batches: Iterable[Mapping[str, Tensor]], task: Task, scale: Mapping[str, tuple[float, ...]]
 ) -> tuple[Tensor, Tensor]:
     """The errors of every sample: normalised, and in the units that `scale` restores."""
-    pairs = [batch_errors(network, batch, task, scale) for batch in batches]
+    pairs = [batch_errors(predicted(network, batch, task), batch, task, scale) for batch in batches]
     normalised, own = zip(*pairs, strict=True)
     return torch.cat(normalised), torch.cat(own)
 

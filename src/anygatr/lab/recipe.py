@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-Preset = Literal["laptop", "paper"]
+Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 
 
@@ -12,7 +12,7 @@ class Recipe:
     """Architecture, optimiser, budget and seed. A run is a function of this, its data and the number of threads."""
 
     model: str
-    """E, P, iP, C or a baseline."""
+    """E, P, iP, C, one of them with overrides such as "C,norm=abs,norm_eps=1", or a baseline."""
     blocks: int
     """Transformer blocks."""
     mv: int
@@ -89,10 +89,30 @@ def recipe(preset: Preset, model: str, **changes: Any) -> Recipe:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"blocks": 20, "mv": 32, "s": 128, "heads": 8, "steps": 50_000, "batch": 64, "lr": 3e-4, "lr_end": 3e-6},
+    "figure": {"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 600, "batch": 16, "lr": 3e-3, "lr_end": 3e-5},
     "laptop": {"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+    "arteries": {"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 1_200, "batch": 1, "lr": 3e-3, "lr_end": 1e-4},
+    "paper_arteries": {"blocks": 10, "mv": 8, "s": 32, "heads": 4, "steps": 200_000, "batch": 8, "lr": 3e-4, "lr_end": 3e-6},
 }
 # The paper's baselines keep the hyperparameters of the publication they come from, whatever the GATrs are given.
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "transformer": {"blocks": 10, "s": 384, "heads": 8},
+    "se3_transformer": {"blocks": 4, "mv": 0, "s": 8, "heads": 1},
+    "segnn": {"blocks": 4, "mv": 0, "s": 64, "heads": 1},
+}
+_SMALL = {"transformer": {"blocks": 4, "s": 128, "heads": 4}}
 BASELINES: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {"transformer": {"blocks": 10, "s": 384, "heads": 8}},
-    "laptop": {"transformer": {"blocks": 4, "s": 128, "heads": 4}},
+    "paper": _PUBLISHED,
+    "figure": _PUBLISHED | _SMALL,
+    "laptop": _PUBLISHED | _SMALL,
+    "arteries": {
+        "transformer": {"blocks": 4, "s": 128, "heads": 4, "lr": 1e-3},
+        "pointnet2": {"blocks": 4, "mv": 0, "s": 32},
+        "gem_cnn": {"blocks": 1, "mv": 0, "s": 16},
+    },
+    "paper_arteries": {
+        "transformer": {"blocks": 10, "s": 160, "heads": 4},
+        "pointnet2": {"blocks": 5, "mv": 0, "s": 32},
+        "gem_cnn": {"blocks": 2, "mv": 0, "s": 26},
+    },
 }

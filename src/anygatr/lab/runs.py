@@ -51,7 +51,7 @@ class Run:
     def open(cls, directory: str | Path) -> "Run":
         """A run that was started before."""
         record = read_json(Path(directory) / CONFIG)
-        source, task = Source(**record["source"]), Task(**record["task"])
+        source, task = Source(**record["source"]), Task.from_json(record["task"])
         normaliser = Normaliser.from_json(record["normaliser"])
         return cls(Path(directory), source, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
 

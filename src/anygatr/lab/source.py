@@ -9,10 +9,12 @@ from typing import Any
 from anygatr.lab.commands import DataOptions
 from anygatr.lab.data import files, nbody
 from anygatr.lab.data.arrays import read_metadata
+from anygatr.lab.data.arteries import fields as arteries
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import parse_fields
 from anygatr.lab.data.nbody_config import NBodyConfig
 from anygatr.lab.data.normalise import Normaliser
+from anygatr.lab.recipe import Preset
 
 NBODY = NBodyConfig(train=3_000, val=500, eval=500, generalization=500)
 """What "nbody" stands for when there is no such directory yet; a minute's work for `anygatr data` replaces it."""
@@ -28,6 +30,8 @@ class Source:
     dim: int | None = None
     per: str | None = None
     normalise: bool = True
+    nodes: str | None = None
+    """Of artery walls, which nodes are seen in training; None for other data."""
 
     @classmethod
     def of(cls, options: DataOptions, normalise: bool | None = None) -> "Source":
@@ -37,15 +41,35 @@ class Source:
             missing = "target" if inputs else "inputs"
             raise ValueError(f"{missing} is empty; declare both, for example --inputs position:point --target energy:scalar")
         path = NBODY.out if options.data == "nbody" else options.data
+        if not inputs and arteries.is_artery_file(path):
+            nodes = options.nodes or arteries.default_nodes(path)
+            return cls(path, {}, {}, normalise=normalise is not False, nodes=nodes)
         return cls(path, inputs, targets, options.dim, options.per, bool(inputs) if normalise is None else normalise)
 
     @property
     def is_nbody(self) -> bool:
         """Whether the fields are those of gravitating bodies."""
-        return not self.inputs
+        return not self.inputs and not self.is_arteries
+
+    @property
+    def is_arteries(self) -> bool:
+        """Whether the samples are artery walls."""
+        return self.nodes is not None
+
+    @property
+    def preset(self) -> Preset:
+        """The preset of a run on these data that names none."""
+        return "arteries" if self.is_arteries else "laptop"
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The units of the fields, where they are known."""
+        return arteries.UNITS if self.is_arteries else {}
 
     def load(self) -> Dataset:
         """Read the data; the default n-body set is made first if it is not there."""
+        if self.nodes is not None:
+            return arteries.load(self.path, self.nodes)
         if not self.is_nbody:
             return files.load(self.path, self.inputs, self.targets, dim=self.dim, per=self.per)  # type: ignore[arg-type]
         if self.path == NBODY.out and not Path(self.path).exists():
@@ -60,8 +84,10 @@ class Source:
                 f"`anygatr inspect {self.path}` proposes them"
             ) from error
 
-    def load_inputs(self, path: str) -> Dataset:
-        """The samples of another file with the same inputs, which needs no targets."""
+    def load_inputs(self, path: str, **surface: Any) -> Dataset:
+        """The samples of another file with the same inputs, which needs no targets; `surface` tells what walls lack."""
+        if self.is_arteries:
+            return arteries.load_inputs(path, **surface)
         declared = self.inputs or {"x_initial": "point", "v_initial": "vector", "m": "scalar"}
         data = files.load(path, declared, {}, dim=self.dim or (3 if self.is_nbody else None), fractions=None)
         return data.rename(nbody.NAMES) if self.is_nbody else data
@@ -81,6 +107,8 @@ class Source:
 
     def describe(self) -> str:
         """One line for the report."""
+        if self.is_arteries:
+            return arteries.describe(self.path)
         if not self.is_nbody:
             return self.path
         train = Path(self.path) / "train.npz"
@@ -90,8 +118,8 @@ class Source:
         return f"gravitational n-body, {physics['bodies']} bodies, {physics['clusters']}-cluster, {physics['steps']} steps"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file."""
-        return asdict(self)
+        """Plain values for a run's configuration file; what is unset is left out, so that older files stay the same."""
+        return {key: value for key, value in asdict(self).items() if key != "nodes" or value is not None}
 
 
 def warn_of_unseen_count(data: Dataset) -> None:
@@ -112,4 +140,6 @@ def fingerprint(data: Dataset) -> str:
     digest = blake2b(digest_size=16)
     for name, x in sorted(data.fields.items()):
         digest.update(name.encode() + x.contiguous().numpy().tobytes())
+    if data.scored is not None:
+        digest.update(b"scored" + data.scored.contiguous().numpy().tobytes())
     return digest.hexdigest()

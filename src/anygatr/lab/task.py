@@ -14,12 +14,19 @@ class Task:
     targets: dict[str, str]
     dim: int
     per: str
+    reinsert: tuple[str, ...] = ()
+    """Inputs that every query and key of a GATr sees again."""
 
     @classmethod
     def of(cls, data: Dataset) -> "Task":
         """The task that a data set poses."""
-        return cls(data.input_kinds, data.target_kinds, data.dim, data.per)
+        return cls(data.input_kinds, data.target_kinds, data.dim, data.per, data.reinsert)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Task":
+        """The inverse of `to_json`."""
+        return cls(**record | {"reinsert": tuple(record.get("reinsert", ()))})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file."""
-        return asdict(self)
+        """Plain values for a run's configuration file; what is empty is left out, so that older files stay the same."""
+        return {key: value for key, value in asdict(self).items() if key != "reinsert" or value}

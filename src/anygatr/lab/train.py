@@ -39,7 +39,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     source, console = Source.of(config, config.normalise), Console()
     data = source.load()
     warn_of_unseen_count(data)
-    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin))
+    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.preset)
     out = Path(config.out)
     with owned(out):
         run = Run.start(out, source, data, recipe, command_line("train", config))

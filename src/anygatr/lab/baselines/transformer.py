@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from anygatr.lab.baselines.ragged import pad
 from anygatr.lab.data.kinds import columns
 from anygatr.lab.task import Task
 
@@ -30,7 +31,7 @@ class Transformer(nn.Module):
         rows = [_with_columns(fields[name], columns(kind, self.task.dim)) for name, kind in self.task.inputs.items()]
         x = torch.cat(rows, -1).to(self.linear_in.weight.dtype)
         if offsets is not None:
-            x, mask = _pad(x, offsets)
+            x, mask = pad(x, offsets)
         x = self.linear_in(x)
         for block in self.blocks:
             x = block(x, mask)
@@ -66,12 +67,3 @@ class Block(nn.Module):
 
 def _with_columns(x: Tensor, width: int) -> Tensor:
     return x.unsqueeze(-1) if width == 1 else x
-
-
-def _pad(x: Float[Tensor, "N c"], offsets: Tensor) -> tuple[Float[Tensor, "b n c"], Bool[Tensor, "b n"]]:
-    """Packed tokens as a dense batch with a mask of the real ones."""
-    counts = offsets.diff()
-    mask = torch.arange(int(counts.max()), device=x.device) < counts.unsqueeze(-1).to(x.device)
-    padded = x.new_zeros(*mask.shape, x.shape[-1])
-    padded[mask] = x
-    return padded, mask

@@ -33,6 +33,12 @@ class Dataset:
     """Where each sample's tokens begin, if their number varies."""
     splits: dict[str, Tensor] = field(default_factory=dict)
     """Sample indices of train, val, eval, ..."""
+    scored: Tensor | None = None
+    """The tokens that count for loss and metrics, (B, n) or (N,) of bool; all by default."""
+    faces: tuple[Tensor, ...] | None = None
+    """The triangles (m, 3) of each sample, where its tokens are the nodes of a surface."""
+    reinsert: tuple[str, ...] = ()
+    """Input fields that attention should see again in every block."""
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values()))) if self.offsets is None else len(self.offsets) - 1
@@ -62,13 +68,17 @@ class Dataset:
 
     def select(self, samples: Tensor) -> "Dataset":
         """These samples, in this order."""
+        faces = None if self.faces is None else tuple(self.faces[i] for i in samples.tolist())
         if self.offsets is None:
-            return replace(self, fields={k: v[samples] for k, v in self.fields.items()}, splits={})
+            fields = {k: v[samples] for k, v in self.fields.items()}
+            scored = None if self.scored is None else self.scored[samples]
+            return replace(self, fields=fields, scored=scored, faces=faces, splits={})
         counts = self.counts[samples]
         offsets = _cumulate(counts)
         tokens = torch.arange(int(offsets[-1])) + (self.offsets[samples] - offsets[:-1]).repeat_interleave(counts)
         fields = {k: v[samples if self._is_per_sample(k) else tokens] for k, v in self.fields.items()}
-        return replace(self, fields=fields, offsets=offsets, splits={})
+        scored = None if self.scored is None else self.scored[tokens]
+        return replace(self, fields=fields, offsets=offsets, scored=scored, faces=faces, splits={})
 
     def subset(self, size: int) -> "Dataset":
         """The first `size` samples."""
@@ -88,14 +98,16 @@ class Dataset:
             return self
         shape = (len(self), int(self.counts[0]))
         fields = {k: v if self._is_per_sample(k) else v.unflatten(0, shape) for k, v in self.fields.items()}
-        return replace(self, fields=fields, offsets=None)
+        scored = None if self.scored is None else self.scored.unflatten(0, shape)
+        return replace(self, fields=fields, offsets=None, scored=scored)
 
     def packed(self) -> "Dataset":
         """The same samples as packed tokens with offsets."""
         if self.offsets is not None:
             return self
         fields = {k: v if self._is_per_sample(k) else v.flatten(0, 1) for k, v in self.fields.items()}
-        return replace(self, fields=fields, offsets=_cumulate(self.counts))
+        scored = None if self.scored is None else self.scored.flatten(0, 1)
+        return replace(self, fields=fields, offsets=_cumulate(self.counts), scored=scored)
 
     def rename(self, names: Mapping[str, str]) -> "Dataset":
         """The same data with other field names; names not mentioned stay."""
@@ -107,8 +119,9 @@ class Dataset:
         )
 
     def batch(self) -> dict[str, Tensor]:
-        """All samples as one batch: the fields by name, and `offsets` if their token counts vary."""
-        return self.fields if self.offsets is None else self.fields | {"offsets": self.offsets}
+        """All samples as one batch: the fields by name, `offsets` if their token counts vary, `scored` if not all count."""
+        layout = {"offsets": self.offsets, "scored": self.scored}
+        return self.fields | {name: x for name, x in layout.items() if x is not None}
 
     def batches(
         self, size: int, generator: torch.Generator | None = None, drop_last: bool = False

@@ -17,6 +17,9 @@ METRICS = {
     "Mean": ("mse", ERROR),
     "Median": ("median", "median squared error"),
     "Trimmed": ("trimmed", "trimmed squared error"),
+    "Approximation error": ("approximation", "error relative to the field, mean over samples"),
+    "75th percentile": ("approximation_p75", "error relative to the field, 75th percentile of samples"),
+    "NMAE": ("nmae", "mean absolute error over the largest vector"),
 }
 COSTS = {
     "Time per step": ("milliseconds_per_step", "milliseconds per training step"),
@@ -25,7 +28,7 @@ COSTS = {
     "Memory": ("peak_memory_mb", "peak memory, MB"),
     "Parameters": ("parameters", "parameters"),
 }
-SHIFTS = {"as in training": "eval", "moved far away": FAR, "more objects": MORE}
+SHIFTS = {"as in training": "eval", "moved far away": FAR, "more objects": MORE, "finer meshes": "full_resolution"}
 GRID = 120  # points of a drawn learning curve
 
 

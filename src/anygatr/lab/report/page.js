@@ -36,9 +36,43 @@
     const css = getComputedStyle(root);
     const view = figures[name].views[chosen[name] ?? 0];
     const layout = { uirevision: `${name} ${chosen[name] ?? 0}`, ...base(name, css, width), ...resolve(view.layout, css) };
+    const scenes = Object.keys(layout).filter((key) => /^scene\d*$/.test(key));
     const eye = layout.scene?.camera.eye;
     if (eye && innerWidth < 600) for (const axis of "xyz") eye[axis] *= 1.3;  // a narrow screen is farther away
-    return Plotly.react(`plot-${name}`, resolve(view.traces, css), layout, config);
+    for (const scene of innerWidth < 600 && scenes.length > 1 ? scenes : []) {  // and a long thing has to fit its width
+      const { aspectratio } = layout[scene], factor = Math.min(1, 3.4 / aspectratio.x);
+      for (const axis of "xyz") aspectratio[axis] *= factor;
+    }
+    const drawn = Plotly.react(`plot-${name}`, resolve(view.traces, css), layout, config);
+    if (scenes.length > 1) link(`plot-${name}`, scenes);
+    return drawn;
+  };
+
+  const link = (id, scenes) => {  // what one camera does, the others do
+    const plot = document.getElementById(id);
+    if (plot.dataset.linked) return;
+    plot.dataset.linked = "yes";
+    let busy = false, latest = null, last = null;
+    const follow = (event) => {
+      const moved = scenes.find((scene) => event[`${scene}.camera`]);
+      if (moved && Object.keys(event).length === 1) {  // our own events name two
+        latest = { moved, camera: event[`${moved}.camera`] };
+        last = moved;
+      }
+      if (!latest || busy) return;
+      const { moved: first, camera } = latest;
+      busy = true;
+      latest = null;
+      const others = scenes.filter((scene) => scene !== first).map((scene) => [`${scene}.camera`, camera]);
+      Plotly.relayout(plot, Object.fromEntries(others)).finally(() => { busy = false; if (latest) follow({}); });
+    };
+    plot.on("plotly_relayouting", follow);
+    plot.on("plotly_relayout", follow);
+    addEventListener("pointerup", () => setTimeout(() => {  // the end of a fast drag is not always reported
+      const camera = last && plot._fullLayout[last]._scene.getCamera();
+      if (camera) Plotly.relayout(plot, Object.fromEntries(scenes.map((scene) => [`${scene}.camera`, camera])));
+      last = null;
+    }, 100));
   };
   const drawAll = (width) => Object.keys(figures).forEach((name) => draw(name, width));
 

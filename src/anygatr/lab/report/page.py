@@ -23,6 +23,7 @@ from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.ranking import Criterion, Mark, rank
 from anygatr.lab.report.rows import Experiment, load
 from anygatr.lab.report.settings import differing_settings, environment, shared_settings
+from anygatr.lab.report.surfaces import surfaces_figure
 from anygatr.lab.report.systems import systems_figure
 from anygatr.lab.report.wording import count, listing, number
 
@@ -95,8 +96,9 @@ NAVIGATION = {
 
 
 def _figures(experiment: Experiment) -> list[Figure]:
-    makers = (error_figure, cost_figure, gap_figure, learning_figure, shift_figure, systems_figure, equivariance_figure)
-    return [make(experiment) for make in makers]
+    seen = surfaces_figure(experiment) or systems_figure(experiment)
+    numbers = [make(experiment) for make in (error_figure, cost_figure, gap_figure, learning_figure, shift_figure)]
+    return [*numbers, seen, equivariance_figure(experiment)]
 
 
 def _top(experiment: Experiment, answer: Headline) -> str:

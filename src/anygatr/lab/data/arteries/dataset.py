@@ -18,7 +18,7 @@ from anygatr.lab.data.arteries.store import ArteryFile, BadArteryError
 
 Split = Literal["train", "val", "test"]
 
-PREPROCESSING_VERSION = 1  # part of the cache's name: raise it when `preprocess` changes its result
+PREPROCESSING_VERSION = 2  # part of the cache's name: raise it when `preprocess` changes its result
 
 
 class ArteryDataset:

@@ -43,6 +43,8 @@ class Sample:
     """(n, 3), dyn/cm^2."""
     mask: NDArray[np.bool_]
     """(n,): the nodes of loss and metrics; all nodes are input."""
+    vertex: NDArray[np.int64]
+    """(n,): the number that each node has in the file."""
 
 
 def preprocess(artery: Artery, kind: Kind = "single") -> Sample:
@@ -70,6 +72,7 @@ def preprocess(artery: Artery, kind: Kind = "single") -> Sample:
         geo=geo[keep].astype(np.float32),
         wss=artery.wss[keep],
         mask=mask,
+        vertex=np.flatnonzero(keep),
     )
 
 

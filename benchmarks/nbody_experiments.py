@@ -1,0 +1,156 @@
+"""The n-body experiments of docs/reproduction.md by name; each continues from its rows.
+
+python benchmarks/nbody_experiments.py figure
+python benchmarks/nbody_experiments.py figure --models C iP --seeds 1 --minutes 30
+"""
+
+import argparse
+import multiprocessing
+import shlex
+import signal
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from os import getpid, kill
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anygatr.lab.budgets import step_seconds
+from anygatr.lab.cli import main as anygatr
+from anygatr.lab.data import nbody
+from anygatr.lab.measure import peak_memory_mb
+from anygatr.lab.models import build, parameters
+from anygatr.lab.recipe import BASELINES, recipe
+from anygatr.lab.state import write_json
+from anygatr.lab.task import Task
+
+FIGURE_DATA = "anygatr data nbody --out data/nbody-figure --train 10000 --val 500 --eval 1000 --generalization 500"
+SINGLE_DATA = (
+    "anygatr data nbody --out data/nbody-single --clusters single --train 1000 --val 500 --eval 1000 --generalization 500"
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Data and the settings of `anygatr compare` that decide every run; its rows are under `out`."""
+
+    data: str
+    settings: str
+    models: tuple[str, ...]
+    sizes: tuple[int, ...]
+    seeds: int
+    out: str
+
+    @property
+    def runs(self) -> int:
+        """How many rows it has when it is complete."""
+        return len(self.models) * len(self.sizes) * self.seeds
+
+    @property
+    def command(self) -> str:
+        """The whole of it, as one would type it."""
+        return self.part(self.models, self.seeds)
+
+    def part(self, models: tuple[str, ...], seeds: int) -> str:
+        """Some of its models and seeds."""
+        sizes = " ".join(map(str, self.sizes))
+        return (
+            f"anygatr compare {self.settings} --models {' '.join(models)} --sizes {sizes} --seeds {seeds} --out {self.out}"
+        )
+
+
+ABLATION = "--data data/nbody-single --steps 300 --batch 16 --validate-every 50 --lr 0.003 --lr-end 0.00003"
+
+
+def _ablation(change: str, name: str) -> Experiment:
+    """The four variants with one setting changed for all."""
+    return Experiment(SINGLE_DATA, f"{ABLATION} {change}", ("E", "P", "iP", "C"), (1000,), 3, f"results/ablations/{name}")
+
+
+EXPERIMENTS = {
+    "figure": Experiment(
+        FIGURE_DATA,
+        "--data data/nbody-figure --preset figure --validate-every 100",
+        ("E", "P", "iP", "C", "transformer", "se3_transformer", "segnn"),
+        (100, 300, 1000, 3000, 10000),
+        2,
+        "results/nbody",
+    ),
+    "variants": Experiment(
+        SINGLE_DATA,
+        ABLATION,
+        (
+            *("E", "P", "iP", "C", "E,init=identity", "P,init=identity", "iP,init=identity", "C,init=kaiming"),
+            *("C,norm=inner", "C,norm=abs", "C,norm_eps=1", "C,norm=inner,norm_eps=1", "C,norm=abs,norm_eps=1"),
+            *("P,products=iP", "P,features=iP"),
+        ),
+        (1000,),
+        3,
+        "results/ablations/variants",
+    ),
+    "bf16": _ablation("--precision bf16", "bf16"),
+    "origin-none": _ablation("--origin none", "origin-none"),
+    "ema": _ablation("--ema 0.98", "ema"),
+}
+
+QUICK = ("iP", "C", "E", "segnn", "se3_transformer", "transformer")
+"""Models of the quick regression of official GATr's README; its data are the released generator's, seed 42."""
+GATR_SIZE = "--blocks 10 --mv 16 --s 128 --heads 8 "
+
+
+def quick_commands(model: str) -> tuple[str, str]:
+    """A run of the quick regression and its row; baselines have the sizes of their publications."""
+    size, run = "" if model in BASELINES["paper"] else GATR_SIZE, f"runs/quick/{model}"
+    train = f"anygatr train --data data/nbody-quick --preset paper --model {model} {size}--steps 5000 --out {run}"
+    return train, f"anygatr evaluate {run} --out results/quick/{model}.json"
+
+
+def measure_cost(out: Path) -> None:
+    """Time and memory of a step at the paper's size, each model in a process of its own."""
+    rows = []
+    for model in ("E", "P", "iP", "C"):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            rows.append(pool.submit(_cost, model).result())
+        print(rows[-1], flush=True)
+        write_json(out, rows)
+
+
+def _cost(model: str) -> dict[str, Any]:
+    """In a fresh process, so that the peak of memory is this model's."""
+    torch.set_num_threads(1)
+    made = replace(recipe("paper", model), origin="mass")
+    train = nbody.load("data/nbody-figure").split("train").subset(made.batch)
+    seconds = step_seconds(made, train)
+    size = parameters(build(Task.of(train), made))
+    return {"model": model, "parameters": size, "seconds_per_step": seconds, "peak_memory_mb": peak_memory_mb()}
+
+
+def main() -> None:
+    """Make the data if they are not there, then run what has no row yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="+", choices=[*EXPERIMENTS, "cost"])
+    parser.add_argument("--models", nargs="+", help="only these")
+    parser.add_argument("--seeds", type=int, help="only the first of them")
+    parser.add_argument("--minutes", type=float, help="stop after this long, at the end of a step")
+    asked = parser.parse_args()
+    if asked.minutes:
+        timer = threading.Timer(60 * asked.minutes, lambda: kill(getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+    for name in asked.experiments:
+        if name == "cost":
+            anygatr(shlex.split(FIGURE_DATA)[1:])
+            measure_cost(Path("results/nbody-paper-size.json"))
+            continue
+        experiment = EXPERIMENTS[name]
+        models = tuple(asked.models or experiment.models)
+        for command in (experiment.data, experiment.part(models, asked.seeds or experiment.seeds)):
+            print(command, flush=True)
+            anygatr(shlex.split(command)[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The artery experiment: seven models, two seeds, equal steps on our own arteries; its table beside the paper's.
+
+python benchmarks/reproduce_arteries.py            # data, training, report, rows and table; continues where it stopped
+python benchmarks/reproduce_arteries.py --seeds 1  # the first seed only
+python benchmarks/reproduce_arteries.py --table    # only the page, from the rows in results/arteries
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+from pathlib import Path
+
+from anygatr.lab.commands import CompareConfig
+from anygatr.lab.compare import compare
+from anygatr.lab.config import DataConfig
+from anygatr.lab.data.arteries.config import ArteryConfig
+from anygatr.lab.make_data import make_data
+from anygatr.lab.report.palette import KNOWN
+
+DATA, OUT = Path("data/arteries.h5"), Path("runs/arteries")
+ARTERIES = 120
+MODELS = ("iP", "C", "E", "P", "gem_cnn", "transformer", "pointnet2")
+SEEDS = 2
+PAPER = {"E": 6.2, "P": 7.2, "iP": 5.5, "C": 5.5, "transformer": 10.5, "pointnet2": 12.3, "gem_cnn": 7.7}
+"""Mean approximation error in percent on the published arteries: table 1 of the paper."""
+RESULTS = Path(__file__).parent.parent / "results" / "arteries"
+PAGE = Path(__file__).parent.parent / "docs" / "arteries.md"
+START, END = "<!-- table -->", "<!-- end of table -->"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, help="runs at the same time; default: one per core, with one thread each")
+    parser.add_argument("--table", action="store_true", help="only write the page from the rows that are there")
+    chosen = parser.parse_args()
+    if not chosen.table:
+        if not DATA.exists():
+            make_data(DataConfig(ArteryConfig(out=DATA, count=ARTERIES, workers=2)))
+        compare(CompareConfig(data=str(DATA), models=MODELS, seeds=chosen.seeds, jobs=chosen.jobs, out=str(OUT)))
+        keep_rows()
+    write_page()
+
+
+def keep_rows() -> None:
+    """Copy what the table is made of: rows and the description of the experiment, no weights."""
+    (RESULTS / "rows").mkdir(parents=True, exist_ok=True)
+    shutil.copy(OUT / "experiment.json", RESULTS)
+    for row in (OUT / "rows").glob("*.json"):
+        shutil.copy(row, RESULTS / "rows")
+
+
+def write_page() -> None:
+    """Put the table and what it says between the marks of the page."""
+    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "rows").glob("*.json"))]
+    rows = [row for row in rows if row["status"] == "ok"]
+    before, rest = PAGE.read_text().split(START)
+    _, after = rest.split(END)
+    part = PAGE.with_name(f".{PAGE.name}.part")
+    part.write_text(f"{before}{START}\n{table(rows)}\n{END}{after}")
+    part.replace(PAGE)
+    print(f"{PAGE}: {len(rows)} runs")
+
+
+def table(rows: list[dict]) -> str:
+    """The measured table, best model first, and where its order agrees with the paper's."""
+    ranked = sorted({row["model"] for row in rows}, key=lambda model: _mean(rows, model, "eval", "approximation"))
+    lines = [
+        "| model | paper, % | error, % | median | 75th | NMAE, % | cosine | full resolution, % | equivariance | parameters "
+        "| minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for model in ranked:
+        own = [row for row in rows if row["model"] == model]
+        cells = [f"{PAPER[model]}", _percent(own, "eval", "approximation")]
+        cells += [_percent(own, "eval", name) for name in ("approximation_median", "approximation_p75", "nmae")]
+        cells += [f"{_mean(own, model, 'eval', 'cosine'):.3f}", _percent(own, "full_resolution", "approximation")]
+        cells += [f"{max(row['equivariance'] for row in own):.0e}", f"{own[0]['parameters']:,}"]
+        cells += [f"{statistics.mean(row['seconds'] for row in own) / 60:.1f}"]
+        lines.append(f"| {KNOWN[model].label} | {' | '.join(cells)} |")
+    seeds = sorted({row["seed"] for row in rows})
+    spread = "two numbers are the two seeds" if len(seeds) > 1 else "one seed"
+    steps = sorted({row["steps"] for row in rows})
+    head = f"{len(rows)} runs of {' and '.join(map(str, steps))} steps with one mesh each; {spread}; best first."
+    return "\n".join(["", head, "", *lines, "", _agreement(rows, ranked), ""])
+
+
+def _agreement(rows: list[dict], ranked: list[str]) -> str:
+    pairs = [(a, b) for i, a in enumerate(ranked) for b in ranked[i + 1 :] if PAPER[a] != PAPER[b]]
+    agree = [(a, b) for a, b in pairs if PAPER[a] < PAPER[b]]
+    against = [f"{KNOWN[a].label} before {KNOWN[b].label}" for a, b in pairs if PAPER[a] > PAPER[b]]
+    text = f"Of the {len(pairs)} pairs of models that the paper ranks, {len(agree)} have the same order here."
+    return text + (f" Against the paper: {'; '.join(against)}." if against else "")
+
+
+def _mean(rows: list[dict], model: str, split: str, name: str) -> float:
+    return statistics.mean(row["metrics"][split][name] for row in rows if row["model"] == model)
+
+
+def _percent(rows: list[dict], split: str, name: str) -> str:
+    return " / ".join(f"{100 * row['metrics'][split][name]:.1f}" for row in sorted(rows, key=lambda row: row["seed"]))
+
+
+if __name__ == "__main__":
+    main()

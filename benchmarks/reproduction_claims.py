@@ -1,0 +1,181 @@
+"""What the paper claims about n-body modelling, and what our rows say: agree, disagree or not yet decided, never by hand.
+
+A comparison divides what two runs with the same training samples and the same seed measured, and takes the geometric mean of
+these factors with its 95 % interval. A claim needs at least three factors in each of its comparisons to be decided.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from anygatr.lab.report.palette import looks
+from anygatr.lab.report.rows import Experiment, Row
+from anygatr.lab.report.spread import Ratio, interval, spread
+from anygatr.lab.report.wording import times
+
+Rows = tuple[Row, ...]
+Read = Callable[[Row], float | None]
+
+ENOUGH = 3
+"""Factors below which nothing is decided."""
+SAME = 1.25
+"""Errors within this factor of each other count as the same."""
+MATCH = 1.1
+"""An error up to this many times another still matches it."""
+FEW, MANY = (100, 300, 1000), (3000, 10000)
+"""Training samples at which data are scarce, and at which they suffice."""
+BASELINES = ("transformer", "se3_transformer", "segnn")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many times larger one thing is than another, and the range in which the claim wants that factor."""
+
+    label: str
+    factor: Ratio | None
+    count: int
+    low: float = 1.0
+    high: float = float("inf")
+
+    @property
+    def verdict(self) -> str:
+        """agree if the whole interval lies in the range, disagree if it lies outside, else not yet decided."""
+        if self.factor is None:
+            return "not run yet"
+        low, high = self.factor.low, self.factor.high
+        if self.count < ENOUGH or low is None or high is None:
+            return "not yet decided"
+        if self.low <= low and high <= self.high:
+            return "agree"
+        return "disagree" if high < self.low or low > self.high else "not yet decided"
+
+    def __str__(self) -> str:
+        return f"{self.label}: {'no rows' if self.factor is None else times(self.factor)}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper with what was measured for it."""
+
+    says: str
+    experiment: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def verdict(self) -> str:
+        """agree if all comparisons do, disagree if any does."""
+        found = [comparison.verdict for comparison in self.comparisons]
+        for verdict in ("disagree", "not run yet", "not yet decided"):
+            if verdict in found:
+                return verdict
+        return "agree"
+
+
+def mse(row: Row) -> float | None:
+    """The mean squared error on the evaluation set."""
+    return row.metric("eval")
+
+
+def compare(worse: Iterable[Row], better: Iterable[Row], label: str, read: Read = mse, **wanted: float) -> Comparison:
+    """Rows against rows with the same size and seed."""
+    reference = {(row.size, row.seed): read(row) for row in better if row.is_ok}
+    pairs = [(read(row), reference.get((row.size, row.seed))) for row in worse if row.is_ok]
+    found = spread(a / b for a, b in pairs if a is not None and b)
+    return Comparison(label, interval(found) if found else None, len(found) if found else 0, **wanted)
+
+
+def of(rows: Rows, model: str, sizes: Sequence[int] = ()) -> Rows:
+    """The rows of a model, at some sizes or all."""
+    return tuple(row for row in rows if row.model == model and (not sizes or row.size in sizes))
+
+
+def name(model: str) -> str:
+    """What a model is called: its label, then its overrides."""
+    base, *overrides = model.split(",")
+    return " ".join([looks([base])[base].label, *overrides])
+
+
+def claims(found: dict[str, Rows]) -> list[Claim]:
+    """Every claim, judged by the rows of the experiments by name."""
+    return [*_figure(found["figure"]), *_ablations(found)]
+
+
+def _figure(rows: Rows) -> list[Claim]:
+    def against(
+        worse: Iterable[str], better: Iterable[str], sizes: Sequence[int] = (), **more: object
+    ) -> tuple[Comparison, ...]:
+        return tuple(
+            compare(of(rows, w, sizes), of(rows, b, sizes), f"{name(w)} over {name(b)}", **more)  # type: ignore[arg-type]
+            for w in worse
+            for b in better
+        )
+
+    best, dear = ("iP", "C"), ("P", "iP", "C")
+    return [
+        Claim("iP- and C-GATr are more sample efficient than E-GATr", "figure", against("E", best, FEW)),
+        Claim("... and than all baselines", "figure", against(BASELINES, best, FEW)),
+        Claim(
+            "With enough data E-, iP- and C-GATr match or outperform SE(3)-Transformer, SEGNN and Transformer",
+            "figure",
+            against(BASELINES, ("E", *best), MANY, low=1 / MATCH),
+        ),
+        Claim("P-GATr does not perform well", "figure", against("P", ("E", *best))),
+        Claim("E-GATr overfits faster (evaluation over training error)", "figure", against("E", best, FEW, read=_gap)),
+        Claim("E-GATr takes the least time (of a step)", "figure", against(dear, "E", read=_value("milliseconds_per_step"))),
+        Claim("E-GATr takes the least memory (of the process)", "figure", against(dear, "E", read=_value("peak_memory_mb"))),
+    ]
+
+
+def _ablations(found: dict[str, Rows]) -> list[Claim]:
+    rows, bf16 = found["variants"], found["bf16"]
+
+    def against(worse: str, better: str, read: Read = mse, **wanted: float) -> Comparison:
+        return compare(of(rows, worse), of(rows, better), f"{name(worse)} over {name(better)}", read, **wanted)
+
+    def rounded(model: str, **wanted: float) -> Comparison:
+        return compare(of(bf16, model), of(rows, model), f"{name(model)} in bfloat16 over float32", **wanted)
+
+    return [
+        Claim(
+            "P- and iP-GATr start best with all maps at random",
+            "variants",
+            (against("P,init=identity", "P"), against("iP,init=identity", "iP")),
+        ),
+        Claim("C-GATr starts best at the identity", "variants", (against("C,init=kaiming", "C"),)),
+        Claim(
+            f"For E-GATr the initialisation makes no difference (within {SAME}×)",
+            "variants",
+            (against("E,init=identity", "E", low=1 / SAME, high=SAME),),
+        ),
+        Claim(
+            "C-GATr needs the norm with absolute values per grade",
+            "variants",
+            (against("C,norm=inner", "C"), against("C,norm=abs", "C")),
+        ),
+        Claim(
+            "With one absolute value and eps = 1, C-GATr reaches poor training losses",
+            "variants",
+            (against("C,norm=abs,norm_eps=1", "C", lambda row: row.metric("train")),),
+        ),
+        Claim("The join and distances in attention repair P-GATr", "variants", (against("P", "iP"),)),
+        Claim(
+            f"E-, P- and iP-GATr train well in bfloat16 (within {SAME}×)",
+            "bf16",
+            tuple(rounded(model, low=0.0, high=SAME) for model in ("E", "P", "iP")),
+        ),
+        Claim("C-GATr needs float32", "bf16", (rounded("C"),)),
+    ]
+
+
+def _gap(row: Row) -> float | None:
+    """The 99 %-trimmed errors: of a few hundred training samples, one close encounter decides the mean."""
+    own, new = row.metric("train", "trimmed"), row.metric("eval", "trimmed")
+    return new / own if own and new is not None else None
+
+
+def _value(key: str) -> Read:
+    return lambda row: row.value(key)
+
+
+def rows_of(experiment: Experiment | None) -> Rows:
+    """All rows of an experiment that may not have been started."""
+    return () if experiment is None else experiment.rows

@@ -1,0 +1,80 @@
+"""The pictures of docs/reproduction.md, drawn from rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from reproduction_claims import Rows, name, of
+
+from anygatr.lab.report.palette import looks
+from anygatr.lab.report.spread import Spread, spread
+
+MARKERS = {
+    "circle": "o", "x": "X", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "pentagon": "p",
+}  # fmt: skip
+TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples"}
+
+
+def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
+    """Evaluation error against training samples, as in the paper's figure; bars span the seeds."""
+    figure, axes = _figure(9.5, 4.2, columns=2)
+    for ax, (metric, title) in zip(axes, TITLES.items(), strict=True):
+        for model, look in looks(models).items():
+            sizes = sorted({row.size for row in of(rows, model) if row.is_ok})
+            points = [_errors(of(rows, model, (size,)), metric) for size in sizes]
+            known = [(size, point) for size, point in zip(sizes, points, strict=True) if point]
+            if not known:
+                continue
+            x, y = [size for size, _ in known], [point.mean for _, point in known]
+            bars = [[p.mean - p.low for _, p in known], [p.high - p.mean for _, p in known]]
+            line = ":" if look.dash == "dot" else "-"
+            ax.errorbar(x, y, bars, color=look.colour, marker=MARKERS[look.symbol], ls=line, ms=5, lw=1.5, label=look.label)
+        ax.set(xscale="log", yscale="log", xlabel="training samples", title=title)
+    axes[1].sharey(axes[0])
+    axes[0].set_ylabel("squared error per coordinate")
+    if axes[1].lines:
+        axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _save(figure, path)
+
+
+def ablations(rows: Rows, models: Sequence[str], path: Path) -> None:
+    """Evaluation error of every variant, a dot per seed."""
+    figure, (ax,) = _figure(7.5, 0.8 + 0.3 * len(models))
+    for place, model in enumerate(models):
+        base = model.split(",")[0]
+        look = looks([base])[base]
+        found = _errors(of(rows, model), "mse")
+        if found is not None:
+            ax.plot(found.values, [place] * len(found), MARKERS[look.symbol], color=look.colour, ms=6, alpha=0.8)
+    ax.set_yticks(range(len(models)), [name(model) for model in models])
+    ax.set(xscale="log", xlabel="squared error per coordinate, evaluation set")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.invert_yaxis()
+    ax.grid(axis="y", alpha=0.25)
+    _save(figure, path)
+
+
+def _errors(rows: Rows, metric: str) -> Spread | None:
+    return spread(row.metric("eval", metric) for row in rows if row.is_ok)
+
+
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
+    for ax in axes:
+        ax.grid(axis="x", alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """The same rows give the same bytes: no date, no random identifiers."""
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none", "font.family": "sans-serif"}):
+        temporary = path.with_name(f".{path.name}")
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+        temporary.replace(path)

@@ -1,0 +1,79 @@
+"""Names of models: presets with overrides, baselines with the sizes of their publications, rows written by evaluate."""
+
+import json
+from pathlib import Path
+
+import pytest
+from samples import DRIFT, drift
+
+from anygatr.lab.commands import CompareConfig, EvaluateConfig, TrainConfig
+from anygatr.lab.compare import compare
+from anygatr.lab.evaluate import evaluate
+from anygatr.lab.models import build, check_names, geometry_of
+from anygatr.lab.recipe import recipe
+from anygatr.lab.task import Task
+from anygatr.lab.train import train
+from anygatr.presets import geometry
+
+TINY = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 3}
+
+
+def test_overrides_change_the_geometry_they_name():
+    changed = geometry_of("C,norm=abs,norm_eps=1")
+    assert (changed.norm, changed.norm_eps, changed.init) == ("abs", 1.0, geometry("C").init)
+    assert geometry_of("P,products=iP").products == geometry("iP").products
+    assert geometry_of("P,products=iP").features == geometry("P").features
+    assert geometry_of("P,features=iP").features == geometry("iP").features
+    assert geometry_of("C") == geometry("C")
+    task = Task({"x": "point"}, {"y": "point"}, 3, "token")
+    assert build(task, recipe("laptop", "C,init=kaiming", blocks=1, mv=4, s=8)).geo.init == "kaiming"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("D,norm=abs", "unknown"),
+        ("C,norm", "name=value"),
+        ("C,norms=abs", "did you mean 'norm'"),
+        ("C,norm=max", "grade_abs"),
+        ("transformer,norm=abs", "no geometry"),
+    ],
+)
+def test_bad_names_are_refused(name, said):
+    with pytest.raises(ValueError, match=said):
+        check_names([name])
+
+
+@pytest.mark.parametrize("preset", ["paper", "figure", "laptop"])
+def test_published_sizes_survive_every_preset(preset):
+    assert (recipe(preset, "segnn").blocks, recipe(preset, "segnn").s) == (4, 64)
+    assert (recipe(preset, "se3_transformer").blocks, recipe(preset, "se3_transformer").s) == (4, 8)
+
+
+def test_variants_are_compared_like_models(tmp_path):
+    """Rows under their own names; rows without weights, as in a fresh clone, are kept and reported."""
+    data = str(drift(tmp_path / "drift.npz"))
+    config = CompareConfig(data=data, models=("E", "E,init=identity"), out=str(tmp_path / "cmp"), jobs=1, **DRIFT, **TINY)
+    compare(config)
+    rows = sorted((tmp_path / "cmp/rows").iterdir())
+    errors = [json.loads(path.read_text())["metrics"]["eval"]["mse"] for path in rows]
+    assert len(errors) == 2
+    assert errors[0] != errors[1]
+    for path in (tmp_path / "cmp/runs").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    assert compare(config).exists()
+
+
+def test_evaluate_writes_the_row(tmp_path):
+    data, out = str(drift(tmp_path / "drift.npz")), tmp_path / "run"
+    made = train(TrainConfig(data=data, model="E", out=str(out), threads=1, **DRIFT, **TINY))
+    metrics = evaluate(EvaluateConfig(str(out), out=str(tmp_path / "row.json")))
+    row = json.loads((tmp_path / "row.json").read_text())
+    assert row["metrics"] == metrics
+    assert row["parameters"] == made["parameters"]
+    assert row["command"].startswith("anygatr train")
+    assert row["environment"]["torch"]
+    (Path(out) / "result.json").unlink()
+    with pytest.raises(ValueError, match="not finished"):
+        evaluate(EvaluateConfig(str(out), out=str(tmp_path / "row.json")))

@@ -1,0 +1,121 @@
+"""docs/reproduction.md: written from the committed rows alone, and its verdicts follow from numbers, not from hope."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from nbody_experiments import EXPERIMENTS, quick_commands  # noqa: E402
+from reproduction import OFFICIAL, Results, page  # noqa: E402
+from reproduction_claims import Claim, claims, compare  # noqa: E402
+
+from anygatr.lab.commands import TrainConfig  # noqa: E402
+from anygatr.lab.report.rows import Row  # noqa: E402
+
+
+def row(model: str, size: int, seed: int, error: float, **record: float) -> Row:
+    metrics = {split: {"mse": error, "median": error, "trimmed": error} for split in ("train", "val", "eval")}
+    return Row(model, size, seed, True, None, {"metrics": metrics, **record})
+
+
+def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9)) -> tuple[Row, ...]:
+    """Every model at every size, with the same noise for all at a seed and a little of its own."""
+    return tuple(
+        row(model, size, seed, error * factor * (1 + 0.01 * (seed + i)))
+        for i, (model, error) in enumerate(errors.items())
+        for size in (100, 300, 1000, 3000, 10000)
+        for seed, factor in enumerate(noise)
+    )
+
+
+def nothing() -> dict[str, tuple[Row, ...]]:
+    return dict.fromkeys(EXPERIMENTS, ())
+
+
+def test_the_page_is_what_the_committed_rows_say():
+    found = page(Results.read(ROOT))
+    assert found == (ROOT / "docs/reproduction.md").read_text(), "run: python benchmarks/reproduction.py"
+    for picture in ("reproduction-nbody.svg", "reproduction-ablations.svg"):
+        assert (ROOT / "docs/img" / picture).exists()
+
+
+def test_another_row_gives_another_page(tmp_path):
+    """Negative control: the page notices a single changed number."""
+    shutil.copytree(ROOT / "results/quick", tmp_path / "results/quick")
+    before = page(Results.read(tmp_path))
+    path = tmp_path / "results/quick/iP.json"
+    record = json.loads(path.read_text())
+    assert "| iP-GATr | 0.0005 |" in before
+    record["metrics"]["eval"]["mse"] = 2 * OFFICIAL["eval"]
+    path.write_text(json.dumps(record))
+    after = page(Results.read(tmp_path))
+    line = next(line for line in after.splitlines() if line.startswith("| iP-GATr | 0.0005 |"))
+    assert "disagree" in line
+    assert after != before
+
+
+@pytest.mark.parametrize(
+    ("factors", "wanted", "verdict"),
+    [
+        ((2.0, 2.2, 1.9), {}, "agree"),
+        ((0.5, 0.45, 0.55), {}, "disagree"),
+        ((0.9, 1.1, 1.2), {}, "not yet decided"),
+        ((2.0, 2.2), {}, "not yet decided"),
+        ((1.0, 1.02, 0.98), {"low": 0.8, "high": 1.25}, "agree"),
+        ((1.9, 2.0, 2.1), {"low": 0.8, "high": 1.25}, "disagree"),
+        ((), {}, "not run yet"),
+    ],
+)
+def test_verdicts(factors, wanted, verdict):
+    better = [row("b", 100, seed, 1e-3) for seed in range(len(factors))]
+    worse = [row("a", 100, seed, 1e-3 * factor) for seed, factor in enumerate(factors)]
+    comparison = compare(worse, better, "a over b", **wanted)
+    assert comparison.verdict == verdict
+    assert Claim("", "", (comparison,)).verdict == verdict
+
+
+def test_only_rows_of_the_same_data_and_seed_are_compared():
+    worse, better = [row("a", 100, 0, 2.0), row("a", 300, 1, 8.0)], [row("b", 100, 0, 1.0), row("b", 300, 0, 1.0)]
+    assert compare(worse, better, "").count == 1
+    failed = [Row("a", 100, 0, False, "diverged", {})]
+    assert compare(failed, better, "").factor is None
+
+
+def test_claims_of_the_paper_hold_for_the_paper_s_world_and_fail_in_the_opposite_one():
+    baselines = {"transformer": 9.0, "se3_transformer": 5.0, "segnn": 4.0}
+    as_claimed = {"iP": 1.0, "C": 1.1, "E": 2.0, "P": 20.0} | baselines
+    opposite = {model: 1 / error for model, error in as_claimed.items()}
+    for world, verdict in ((as_claimed, "agree"), (opposite, "disagree")):
+        judged = {claim.says: claim.verdict for claim in claims(nothing() | {"figure": rows(world)})}
+        for says in (
+            "iP- and C-GATr are more sample efficient than E-GATr",
+            "... and than all baselines",
+            "With enough data E-, iP- and C-GATr match or outperform SE(3)-Transformer, SEGNN and Transformer",
+            "P-GATr does not perform well",
+        ):
+            assert judged[says] == verdict
+    assert {claim.verdict for claim in claims(nothing())} == {"not run yet"}
+
+
+def test_commands_are_commands():
+    """What the page prints parses, with the settings of the runs whose rows are committed."""
+    import shlex
+
+    import tyro
+
+    from anygatr.lab.commands import CompareConfig
+
+    for experiment in EXPERIMENTS.values():
+        config = tyro.cli(CompareConfig, args=shlex.split(experiment.command)[2:])
+        assert config.models == experiment.models
+        assert config.out == experiment.out
+    for path in (ROOT / "results/quick").glob("*.json"):
+        record = json.loads(path.read_text())
+        asked = tyro.cli(TrainConfig, args=shlex.split(quick_commands(path.stem)[0])[2:])
+        made = asked.recipe(asked.model, asked.seed, asked.size, record["config"]["origin"])
+        assert made.to_json() == record["config"]
