@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test test-slow check docs bench browser clean
+.PHONY: demo test test-slow check docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -33,8 +33,20 @@ check: $(STAMP)  ## format, lint, types, fast tests
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-bench: $(STAMP)  ## time the solver against its targets
+bench: $(STAMP)  ## time the solver, and training steps against peers and targets; docs/performance.md shows the results
 	$(BIN)/python benchmarks/solver.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/roofline.py
+
+bench-quick: $(STAMP)  ## a training step against the peers in three minutes
+	$(BIN)/python benchmarks/speed.py --quick
+
+reproduce-nbody: $(STAMP)  ## the paper's n-body figure; continues from the rows in results/nbody
+	$(BIN)/python benchmarks/nbody_experiments.py figure
+	$(BIN)/python benchmarks/reproduction.py
+
+reproduce-arteries: $(STAMP)  ## the paper's artery table on our own arteries; continues from the rows in results/arteries
+	$(BIN)/python benchmarks/reproduce_arteries.py
 
 browser:  ## Debian's Chromium for the tests that open the report; without it they are skipped
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \

@@ -1,0 +1,182 @@
+"""Each operation against what the machine can do, and the cost of a block against tokens, channels and blades.
+
+    python benchmarks/roofline.py [--repetitions 5]
+
+The machine's limits are measured first: the best rate of a float32 matrix product and of copying memory. An operation's
+floor is the longer of its multiply-adds at the one and its inputs and outputs at the other, forward and backward;
+intermediate results count as nothing. One thread, processor seconds, float32.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from solver import write
+from speed import host
+from speed_models import CONFIGURATIONS, Configuration
+from timing import interleaved, load, spread
+from torch import Tensor
+
+from anygatr import Geometry, Width, geometry
+from anygatr.kernels.attention import attention
+from anygatr.kernels.heads import rows as attention_rows
+from anygatr.kernels.product import products
+from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm
+from anygatr.nn.attention import Attend, head_width
+from anygatr.nn.batch import Batch, reference
+
+ROOT = Path(__file__).resolve().parent.parent
+BACKWARD = 2  # a bilinear operation's backward pass has as many multiply-adds again for each of its two factors
+NUMBER = 4  # bytes
+
+
+class Operation(NamedTuple):
+    """A call on leaves, with the multiply-adds (twice, as FLOPs) of its forward pass."""
+
+    call: Callable[..., Any]
+    leaves: tuple[Tensor, ...]
+    flops: int
+
+    def step(self) -> None:
+        """Forward and backward."""
+        out = self.call(*self.leaves)
+        tensors = out if isinstance(out, tuple) else (out,)
+        torch.autograd.grad(tensors, self.leaves, [torch.ones_like(y) for y in tensors], allow_unused=True)
+
+    def numbers(self) -> int:
+        """Numbers that a step must read or write: inputs and outputs, inputs again with both gradients."""
+        out = self.call(*self.leaves)
+        outputs = sum(y.numel() for y in (out if isinstance(out, tuple) else (out,)))
+        inputs = sum(x.numel() for x in self.leaves)
+        return 3 * inputs + 2 * outputs
+
+
+def limits() -> dict[str, float]:
+    """FLOPs per second of matrix products and bytes per second of a copy, the best of several sizes."""
+    best = 0.0
+    for n in (512, 1024, 2048):
+        a, b = torch.randn(n, n), torch.randn(n, n)
+        seconds = min(interleaved({"": lambda a=a, b=b: a @ b}, 6)[""].cpu)  # type: ignore[misc]
+        best = max(best, 2 * n**3 / seconds)
+    x = torch.randn(2**24)
+    y = torch.empty_like(x)
+    copy = min(interleaved({"": lambda: y.copy_(x)}, 8)[""].cpu)  # type: ignore[dict-item, return-value]
+    return {"gemm": best, "copy": 2 * NUMBER * x.numel() / copy}
+
+
+def operations(geo: Geometry, size: Configuration) -> dict[str, Operation]:
+    """The operations of a block, with the shapes they have in it."""
+    n, width, k = size.batch * size.tokens, Width(size.mv, size.s), geo.algebra.dim
+    x, s = _leaf(k, n, width.mv), _leaf(n, width.s)
+    linear = EquiLinear(geo, width, width * 2)
+    bilinear = GeometricBilinear(geo, width, width * 2)
+    factors, number = _leaf(k, n, bilinear.factors.outputs.mv), torch.ones(n, 1)
+    wide_x, wide_s = _leaf(k, n, 2 * width.mv), _leaf(n, 2 * width.s)
+    head = head_width(width, size.heads)
+    attend = Attend(geo, size.heads, 1, head)
+    groups = head * (size.heads + 2)
+    stacked = torch.ones(len(attend.log_weights), size.heads, head.mv)
+    query = _leaf(size.batch, size.tokens, size.heads, attend.size)
+    key, value = (_leaf(size.batch, size.tokens, 1, w) for w in (attend.size, k * head.mv + head.s))
+    inner = sum(f.size for f in attend.features) * size.heads * head.mv
+    return {
+        "linear": Operation(linear, (x, s), n * linear.flops(n)),
+        "product": Operation(lambda h: products(h, bilinear.plan, number), (factors,), n * bilinear.flops(n)),
+        "norm": Operation(LayerNorm(geo), (x, s), n * (4 * k * width.mv + 8 * width.s)),
+        "gate": Operation(GatedGELU(), (wide_x, wide_s), n * (2 * (k + 8) * width.mv + 16 * width.s)),
+        "rows": Operation(
+            lambda x, s: attention_rows(x, s, stacked, attend.together),
+            (_leaf(k, n, groups.mv), _leaf(n, groups.s)), n * inner,
+        ),
+        "attention": Operation(
+            lambda q, k, v: attention(q, k, v, attend.size**-0.5), (query, key, value), n * attend.flops(size.tokens)
+        ),
+    }  # fmt: skip
+
+
+def shares(limit: dict[str, float], repetitions: int) -> Iterator[dict[str, Any]]:
+    """Each operation's rate, and the time it needs at least over the time it takes."""
+    for geometry_name in ("E", "P", "iP", "C"):
+        for name, size in CONFIGURATIONS.items():
+            if geometry_name != "iP" and name != "a":
+                continue
+            chosen = operations(geometry(geometry_name), size)
+            for operation in chosen.values():
+                operation.step()
+            timed = interleaved({label: operation.step for label, operation in chosen.items()}, repetitions)
+            for label, operation in chosen.items():
+                seconds, wide = spread(timed[label].cpu)
+                flops = (1 + BACKWARD) * operation.flops
+                floor = max(flops / limit["gemm"], NUMBER * operation.numbers() / limit["copy"])
+                yield {
+                    "kind": "share", "geometry": geometry_name, "configuration": name, "operation": label,
+                    "seconds": seconds, "spread": wide, "gflops": flops / seconds / 1e9,
+                    "of_gemm": flops / seconds / limit["gemm"], "of_floor": floor / seconds, "load": load(),
+                }  # fmt: skip
+
+
+def scaling(repetitions: int) -> Iterator[dict[str, Any]]:
+    """One block's training step against tokens of one sample, channels, and blades of the algebra."""
+    mesh, many = CONFIGURATIONS["c"], CONFIGURATIONS["a"]
+    cases: list[tuple[str, int, Geometry, Configuration]] = []
+    for tokens in (1000, 2000, 4000, 8000, 16000):
+        cases.append(("tokens", tokens, geometry("iP"), Configuration(1, tokens, 1, mesh.mv, mesh.s, mesh.heads)))
+    for mv in (4, 8, 16, 32, 64):
+        cases.append(("channels", mv, geometry("iP"), Configuration(many.batch, many.tokens, 1, mv, 8 * mv, 8)))
+    for geo in (geometry("E", 2), geometry("E"), geometry("P"), geometry("C")):
+        cases.append(("blades", geo.algebra.dim, geo, many))
+    for along, value, geo, size in cases:
+        step = block_step(geo, size)
+        rounds = min(repetitions, 3) if value > 4000 else repetitions
+        seconds, wide = spread(interleaved({"": step}, rounds)[""].cpu)
+        yield {"kind": "scaling", "along": along, "value": value, "seconds": seconds, "spread": wide, "load": load()}
+
+
+def block_step(geo: Geometry, size: Configuration) -> Callable[[], None]:
+    """Forward and backward of one block."""
+    block = Block(geo, Width(size.mv, size.s), size.heads)
+    x = _leaf(geo.algebra.dim, size.batch, size.tokens, size.mv)
+    s = _leaf(size.batch, size.tokens, size.s)
+    batch = Batch(reference(x.detach(), geo), x[..., :0])
+
+    def step() -> None:
+        y, t = block(x, s, batch)
+        (y.square().mean() + t.square().mean()).backward()
+        block.zero_grad()
+
+    return step
+
+
+def _leaf(*shape: int) -> Tensor:
+    return torch.randn(*shape).requires_grad_()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Operations against the machine's limits.")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed-roofline.json")
+    parser.add_argument("--report", action="store_true", help="measure nothing; tables and plots from the stored rows")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if not arguments.report:
+        limit = limits()
+        rows = [{"kind": "limits", **limit}, *shares(limit, arguments.repetitions), *scaling(arguments.repetitions)]
+        write(arguments.out, rows, host())
+
+    from roofline_pages import figures, snippets
+
+    stored = json.loads(arguments.out.read_text())
+    print(snippets(stored, ROOT / "docs" / "snippets"))
+    figures(stored, ROOT / "docs" / "img")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Tables and plots of docs/performance.md about whole networks, from stored rows."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from peak_memory import MIB
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from speed_models import CONFIGURATIONS
+from speed_targets import COMPILE, MEMORY, Row, Verdict, clock, verdicts
+from timing import spread
+
+WHAT = {"train": "training step", "infer": "inference"}
+NAMES = {"transformer": "Transformer", "lgatr": "lgatr 2.0.0", "dense": "dense einsum"}
+Cells = tuple[Sequence[str], list[tuple[Any, ...]]]
+
+
+def report(stored: dict[str, Any], console: Console) -> None:
+    """Everything on the terminal."""
+    for header, cells in (
+        times(stored["rows"]),
+        targets(stored["rows"]),
+        memory(stored["rows"]),
+        compilation(stored["rows"]),
+    ):
+        if cells:
+            shown = Table(*header, box=SIMPLE)
+            for row in cells:
+                shown.add_row(*map(str, row))
+            console.print(shown)
+    console.print(about(stored, _busiest(stored["rows"])))
+
+
+def snippets(stored: dict[str, Any], folder: Path) -> None:
+    """The tables of the documentation."""
+    note = f"\n{about(stored, _busiest(stored['rows']))}\n"
+    for name, (header, cells) in {
+        "speed-targets": targets(stored["rows"]), "speed-times": times(stored["rows"]),
+        "speed-memory": memory(stored["rows"]), "speed-compile": compilation(stored["rows"]),
+    }.items():  # fmt: skip
+        put(folder / f"{name}.md", table(header, cells) + note)
+
+
+def figures(stored: dict[str, Any], folder: Path) -> None:
+    """Training steps over the Transformer's, one panel for each configuration at full depth, one thread."""
+    figure = Figure(figsize=(9.5, 3.4), layout="constrained")
+    for i, (name, size) in enumerate(CONFIGURATIONS.items()):
+        ax = figure.add_subplot(1, len(CONFIGURATIONS), i + 1)
+        wanted = {"kind": "time", "configuration": name, "blocks": size.blocks, "threads": 1, "what": "train"}
+        rows = [row for row in stored["rows"] if wanted.items() <= row.items()]
+        for place, row in enumerate(rows):
+            seconds = clock(row, 1)
+            ax.barh(place, spread(seconds)[0], color="#c9c9c9" if row["model"] in NAMES else "#178a83")
+            ax.plot(seconds, [place] * len(seconds), "k.", ms=3)
+        ax.set_yticks(range(len(rows)), [label(row["model"]) for row in rows])
+        ax.set(title=f"{name}: {size.batch} × {size.tokens} tokens, {size.blocks} blocks", xlabel="s per training step")
+        ax.title.set_fontsize(9)
+        ax.spines[["top", "right"]].set_visible(False)
+    save(figure, folder / "speed-times.svg")
+
+
+def times(rows: list[Row]) -> Cells:
+    """Medians and spread, both clocks."""
+    header = ("configuration", "blocks", "threads", "what", "network", "CPU ms", "±", "wall ms", "±", "rounds", "load")
+    cells = []
+    for row in (row for row in rows if row["kind"] == "time"):
+        (cpu, cpu_spread), (wall, wall_spread) = spread(row["cpu"]), spread(row["wall"])
+        cells.append((
+            row["configuration"], row["blocks"], row["threads"], WHAT[row["what"]], label(row["model"]), f"{1e3 * cpu:.0f}",
+            f"{100 * cpu_spread:.0f} %", f"{1e3 * wall:.0f}", f"{100 * wall_spread:.0f} %", len(row["cpu"]), row["load"],
+        ))  # fmt: skip
+    return header, cells
+
+
+def targets(rows: list[Row]) -> Cells:
+    """Every limit with what was found; partial depth is said to be so."""
+    header = ("configuration", "threads", "what", "ratio", "at most", "best", "which", "eager", "met")
+    return header, [_target(verdict) for verdict in verdicts(rows)]
+
+
+def memory(rows: list[Row]) -> Cells:
+    """Growth of the peak during a training step."""
+    header = ("configuration", "network", "growth, MiB", "at most", "met")
+    cells = []
+    for row in (row for row in rows if row["kind"] == "memory"):
+        limit = MEMORY.get((row["configuration"], row["option"])) if row["model"] == "iP" else None
+        found = row["growth"] / MIB
+        name = label(row["model"]) + (f", {row['option']}" if row["option"] else "")
+        cells.append((row["configuration"], name, f"{found:.0f}", limit or "", _met(found <= limit) if limit else ""))
+    return header, cells
+
+
+def compilation(rows: list[Row]) -> Cells:
+    """Seconds of compiling, and what further batch sizes compile."""
+    header = ("network", "what", "cold, s", "warm, s", "at most", "20 more batch sizes", "met")
+    cells = []
+    for row in (row for row in rows if row["kind"] == "compile"):
+        cold, warm = COMPILE[row["model"]]
+        regions = not row["option"]
+        later = f"{row['graphs_later']} new graphs, {row['seconds_later']:.0f} s" if regions else ""
+        met = row["seconds"] <= cold and row["warm_seconds"] <= warm
+        cells.append((
+            label(row["model"]), row["option"] or "net.compile()", row["seconds"], row["warm_seconds"],
+            f"{cold}, {warm}" if regions else "", later, _met(met) if regions else "",
+        ))  # fmt: skip
+    return header, cells
+
+
+def label(model: str) -> str:
+    """A network's name in tables."""
+    plain, _, rest = model.partition(" ")
+    return " ".join((NAMES.get(plain, f"{plain}-GATr"), rest)).strip()
+
+
+def table(header: Sequence[str], cells: Iterable[Sequence[Any]]) -> str:
+    """Markdown."""
+    lines = [header, ["---"] * len(header), *cells]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def about(stored: dict[str, Any], load: float) -> str:
+    """Where and with what it was measured."""
+    host = stored["machine"]
+    return f"{host['cpu']}, {host['cores']} cores, torch {host['torch']}; load average up to {load:g} while measuring."
+
+
+def put(path: Path, text: str) -> None:
+    """Everything or nothing."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """The same rows give the same bytes: no date, no random identifiers."""
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none", "font.family": "sans-serif"}):
+        temporary = path.with_name(f".{path.name}")
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+        temporary.replace(path)
+
+
+def _target(verdict: Verdict) -> tuple[Any, ...]:
+    full = verdict.blocks == CONFIGURATIONS[verdict.configuration].blocks
+    size = verdict.configuration if full else f"{verdict.configuration}, {verdict.blocks} blocks"
+    pair = f"{label(verdict.ours)} / {label(verdict.theirs)}"
+    which = "compiled" if verdict.chosen.endswith("compiled") else "eager"
+    eager = f"{verdict.eager.median:.3f}"
+    found = (f"{verdict.limit:.3f}", verdict.best, which, eager, _met(verdict.met))
+    return (size, verdict.threads, WHAT[verdict.what], pair, *found)
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "missed"
+
+
+def _busiest(rows: list[Row]) -> float:
+    return max((row["load"] for row in rows if "load" in row), default=float("nan"))

@@ -1,0 +1,153 @@
+"""The speed benchmark: the reference is the same network, ratios need repetitions, verdicts follow from rows."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from dense_reference import DenseGATr  # noqa: E402
+from peak_memory import MIB, growth  # noqa: E402
+from speed import EAGER, merged  # noqa: E402
+from speed_models import CONFIGURATIONS, Configuration, contestant  # noqa: E402
+from speed_pages import compilation, memory, snippets, targets, times  # noqa: E402
+from speed_targets import verdicts  # noqa: E402
+from timing import interleaved, ratio, spread  # noqa: E402
+
+from anygatr import GATr, Width, geometry  # noqa: E402
+
+SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
+
+
+def network(name: str, **options: object) -> GATr:
+    torch.manual_seed(0)
+    net = GATr(geometry(name), Width(2, 3), Width(4, 8), Width(2, 3), blocks=2, heads=2, **options)
+    for block in net.blocks:  # starts small, so that a wrong attention would hardly show
+        torch.nn.init.normal_(block.attention.out.weight)
+    return net
+
+
+@pytest.mark.parametrize("multi_query", [True, False], ids=["shared", "multi"])
+@pytest.mark.parametrize("name", ["E", "P", "iP", "C"])
+def test_dense_reference_is_the_same_network(name, multi_query, rng):
+    net = network(name, multi_query=multi_query)
+    x = torch.randn(2, 5, 2, net.geometry.algebra.dim, generator=rng)
+    s = torch.randn(2, 5, 3, generator=rng)
+    results = []
+    for call in (net, DenseGATr(net)):
+        outputs = call(x, s)
+        loss = sum(y.square().mean() for y in outputs)
+        weights = [p for p in net.parameters() if p.requires_grad]
+        results.append([*outputs, *torch.autograd.grad(loss, weights, allow_unused=True)])
+    for ours, dense in zip(*results, strict=True):
+        assert (ours is None) == (dense is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, dense, rtol=1e-5, atol=1e-5 * float(dense.detach().abs().max()))
+
+
+def test_dense_reference_sees_a_changed_weight(rng):
+    net = network("iP")
+    dense = DenseGATr(network("iP"))
+    with torch.no_grad():
+        dense.net.blocks[1].mlp.bilinear.factors.weight[0, 0, 0] += 0.1
+    x, s = torch.randn(5, 2, 16, generator=rng), torch.randn(5, 3, generator=rng)
+    assert float((net(x, s)[0] - dense(x, s)[0]).abs().max()) > 1e-4
+
+
+def test_dense_reference_refuses_what_it_does_not_do():
+    with pytest.raises(ValueError, match="rope=True"):
+        DenseGATr(network("E", rope=True))
+
+
+def test_a_ratio_from_one_repetition_is_refused():
+    with pytest.raises(ValueError, match="1 repetition has no spread"):
+        ratio([1.0], [2.0])
+    with pytest.raises(ValueError, match="do not pair"):
+        ratio([1.0, 1.0], [2.0])
+
+
+def test_a_ratio_is_taken_round_by_round():
+    found = ratio([1.0, 10.0, 2.0], [2.0, 20.0, 5.0])  # the machine was busy in the second round
+    assert found == (0.5, 0.4, 0.5)
+
+
+def test_rounds_are_interleaved():
+    order: list[str] = []
+    samples = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
+    assert order == ["a", "b"] * 3
+    assert {name: (len(s.cpu), len(s.wall)) for name, s in samples.items()} == {"a": (3, 3), "b": (3, 3)}
+
+
+def test_spread_is_relative_to_the_median():
+    assert spread([1.0, 2.0, 3.0]) == (2.0, 0.25)
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_contestants_train_and_infer(name):
+    made = contestant(name, SMALL)
+    made.warm()
+    made.train()
+    made.infer()
+    assert made.net.training
+
+
+def test_an_unknown_contestant_is_named():
+    with pytest.raises(ValueError, match="model='Q'"):
+        contestant("Q", SMALL)
+
+
+def row(model: str, seconds: list[float], **about: object) -> dict[str, object]:
+    base = {"kind": "time", "configuration": "a", "blocks": CONFIGURATIONS["a"].blocks, "threads": 1, "what": "train"}
+    return {**base, "model": model, "cpu": seconds, "wall": [2 * t for t in seconds], "load": 0.5, **about}
+
+
+def test_verdicts_follow_from_rows():
+    rows = [
+        row("transformer", [1.0, 1.0]),
+        row("lgatr", [4.0, 4.0]),
+        row("lgatr compiled", [2.0, 2.0]),
+        row("iP", [0.4, 0.4]),
+        row("iP compiled", [0.3, 0.3]),
+        row("P", [0.4, 0.4]),
+        row("C", [1.1, 1.1]),
+    ]
+    found = {(v.ours, v.theirs): v for v in verdicts(rows)}
+    assert found["iP", "transformer"].met
+    assert found["iP", "transformer"].chosen == "iP compiled"
+    assert not found["iP", "lgatr"].met  # 0.15 of its better form
+    assert not found["C", "P"].met
+    assert ("E", "P") not in found
+    slow = [*rows[:3], row("iP", [0.5, 0.5]), rows[4]]
+    assert not next(v for v in verdicts(slow) if v.theirs == "transformer").met  # eager is too far behind
+
+
+def test_repetitions_are_added_or_replaced():
+    old, new = [row("iP", [1.0, 2.0])], [row("iP", [3.0])]
+    assert merged(old, new, add=True)[0]["cpu"] == [1.0, 2.0, 3.0]
+    assert merged(old, new, add=False)[0]["cpu"] == [3.0]
+    assert len(merged(old, [row("iP", [3.0], threads=2)], add=True)) == 2
+
+
+def test_pages_say_what_was_met(tmp_path):
+    rows = [
+        row("transformer", [1.0, 1.0]),
+        row("iP", [0.4, 0.4]),
+        {"kind": "memory", "configuration": "a", "model": "iP", "option": "", "growth": 301 * MIB},
+        {"kind": "compile", "configuration": "a", "model": "C", "option": "", "seconds": 100.0, "warm_seconds": 9.0}
+        | {"graphs_later": 0, "seconds_later": 2.0},
+    ]
+    assert [cells[-1] for _, table in (page(rows) for page in (targets, memory, compilation)) for cells in table] == [
+        "missed", "missed", "met",
+    ]  # fmt: skip
+    assert len(times(rows)[1]) == 2
+    snippets({"rows": rows, "machine": {"cpu": "a processor", "cores": 2, "torch": "2"}}, tmp_path)
+    assert "missed" in (tmp_path / "speed-targets.md").read_text()
+
+
+def test_growth_sees_what_a_call_touches():
+    base = growth(lambda: None)  # an earlier peak of this process, where it cannot be forgotten
+    found = growth(lambda: torch.ones(base // 4 + 16 * MIB)) - base
+    assert 60 * MIB < found < 80 * MIB
