@@ -26,7 +26,7 @@ LAYERS = (
     {"nn"},
     {"fields"},
     {"model"},
-    {"checkpoint", "convert"},
+    {"checkpoint", "convert", "export"},
     {"lab"},
 )
 

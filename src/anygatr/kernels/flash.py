@@ -7,8 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from anygatr.kernels.second import gradients
+
 # axes: b batch, h heads, n queries, m keys, f features
 aten = torch.ops.aten
+SUBNORMAL = 1e-30
 
 
 def explicit(
@@ -19,7 +22,8 @@ def explicit(
     mask: Float[Tensor, "b 1 1 m"] | None,
 ) -> Float[Tensor, "b h n w"]:
     """Attention with its logits in memory; differentiable any number of times."""
-    return _logits(q, k, scale, mask).softmax(-1) @ v
+    # what is left of a far key is a subnormal number, which matrix products are slow on
+    return functional.threshold(_logits(q, k, scale, mask).softmax(-1), SUBNORMAL, 0.0) @ v
 
 
 def fits(k: Float[Tensor, "b h m f"]) -> bool:
@@ -54,7 +58,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None) 
     if fits(k):
         logits = _logits(q, k, scale, mask)
         total = logits.logsumexp(-1)
-        return (logits - total.unsqueeze(-1)).exp().to(v.dtype) @ v, total
+        return functional.threshold((logits - total.unsqueeze(-1)).exp(), SUBNORMAL, 0.0).to(v.dtype) @ v, total
     width = v.shape[-1]
     q, k, v = _equal_widths(q, k, v)
     if q.device.type == "cpu":
@@ -69,7 +73,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v from what `forward` returned. No autograd."""
     if fits(k):
-        p = (_logits(q, k, scale, mask) - total.unsqueeze(-1)).exp().to(v.dtype)
+        p = functional.threshold((_logits(q, k, scale, mask) - total.unsqueeze(-1)).exp(), SUBNORMAL, 0.0).to(v.dtype)
         ds = p * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True)) * scale
         return ds @ k, ds.transpose(-2, -1) @ q, p.transpose(-2, -1) @ grad
     f, w = q.shape[-1], v.shape[-1]
@@ -101,10 +105,8 @@ class _Flash(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, total = ctx.saved_tensors
         if torch.is_grad_enabled():
-            gradients = torch.autograd.grad(explicit(q, k, v, ctx.scale, mask), (q, k, v), grads[0], create_graph=True)
-        else:
-            gradients = backward(grads[0], q, k, v, out, total, ctx.scale, mask)
-        return *gradients, None, None
+            return *gradients(lambda q, k, v: explicit(q, k, v, ctx.scale, mask), (q, k, v), grads[:1]), None, None
+        return *backward(grads[0], q, k, v, out, total, ctx.scale, mask), None, None
 
 
 def _logits(q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> Tensor:

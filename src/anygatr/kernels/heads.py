@@ -11,6 +11,7 @@ from torch import Tensor
 from anygatr.features import Distance, Feature, Inner
 from anygatr.kernels import native
 from anygatr.kernels.plans import recall, remember
+from anygatr.kernels.second import gradients
 
 # axes: k blades, n tokens, h heads, c channels of a head, f numbers of a row
 
@@ -126,10 +127,7 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (x, s, weights), roles = ctx.saved_tensors, ctx.roles
         if torch.is_grad_enabled():
-            inputs = [t for t in (x, s, weights) if t.requires_grad]
-            outputs = clear(x, s, weights, roles)
-            found = iter(torch.autograd.grad(outputs, inputs, grads, create_graph=True, allow_unused=True))
-            return *(next(found) if t.requires_grad else None for t in (x, s, weights)), None
+            return *gradients(lambda x, s, w: clear(x, s, w, roles), (x, s, weights), grads), None
         return *_backward(grads, x, s, weights, roles), None
 
 

@@ -11,10 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from anygatr.kernels import native
+from anygatr.kernels import graph, native
 from anygatr.kernels.plans import recall, remember
 from anygatr.kernels.precision import shortened
 from anygatr.kernels.runs import Run, runs, transposed, unwritten
+from anygatr.kernels.second import gradients
 from anygatr.solver import LinearBasis
 from anygatr.symmetry import Frame
 
@@ -38,7 +39,7 @@ class LinearPlan:
     Entries of the basis that are proportional for all maps share one effective weight: weight_e = sum_m mixing_me weight_m.
     What connects invariant blades with each other is kept apart, in `joint`: these mix with the scalars in one product.
     `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
-    space); both are empty where the algebra's own blades do.
+    space); both are empty where the algebra's own blades do. `table` is for exporters.
     """
 
     mixing: Float[Tensor, "m e"]
@@ -46,6 +47,7 @@ class LinearPlan:
     invariant: tuple[int, ...]
     joint: tuple[Entry, ...]
     products: tuple[Run, ...]
+    table: graph.LinearTable
     enter: tuple[Run, ...] = ()
     leave: tuple[Run, ...] = ()
     key: str = field(init=False)
@@ -107,7 +109,8 @@ def linear_plan(basis: LinearBasis) -> LinearPlan:
     place = {blade: j for j, blade in enumerate(invariant)}
     joint = tuple(Entry(w, f, place[o], place[i]) for w, f, o, i in entries if o in place and i in place)
     products = runs([entry for entry in entries if not (entry[2] in place and entry[3] in place)], invariant)
-    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, **changes)
+    table = graph.linear_table(basis, invariant)
+    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, table, **changes)
 
 
 def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:
@@ -128,13 +131,12 @@ def equi_linear(
     plan: LinearPlan,
 ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
     """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together."""
+    if torch.compiler.is_exporting():
+        return graph.linear(x, s, *weights, plan.table)
     x, s, mixing, *given = shortened(x, s, mixing, *weights)
     tokens = x.shape[1:-1]
     x, s = x.flatten(1, -2), s.flatten(0, -2)
-    if torch.compiler.is_exporting():
-        y, t = clear(_changed(x, plan.enter), s, mixing, Weights(*given), plan)
-        y = _changed(y, plan.leave)
-    elif torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         y, t = _linear(x, s, mixing, *given, plan.key)
     else:
         y, t = _Linear.apply(_changed(x, plan.enter), s, mixing, plan, *given)
@@ -143,7 +145,7 @@ def equi_linear(
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
-    """The same from operations that torch differentiates any number of times, and exports."""
+    """The same from operations that torch differentiates any number of times."""
     effective = (weights.mv @ mixing).movedim(-1, 0)
     terms: list[list[Tensor]] = [[] for _ in range(plan.blades)]
     for weight, factor, o, i in plan.joint:
@@ -176,7 +178,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, s, mixing, *weights = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _differentiable(ctx, x, s, mixing, weights, grads)
+            return _differentiable(x, s, mixing, weights, ctx.plan, grads)
         below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         grad_y, grad_t = grads
         grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below)
@@ -328,15 +330,15 @@ def _gradients(
 
 
 def _differentiable(
-    ctx: Any, x: Tensor, s: Tensor, mixing: Tensor, weights: list[Tensor], grads: tuple[Tensor, ...]
+    x: Tensor, s: Tensor, mixing: Tensor, weights: list[Tensor], plan: LinearPlan, grads: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradients as functions that can be differentiated again."""
-    inputs = (x, s, None, None, *weights)
-    asked = {i: t for i, t in enumerate(inputs) if t is not None and ctx.needs_input_grad[i]}
-    outputs = clear(x, s, mixing, Weights(*weights), ctx.plan)
-    found = torch.autograd.grad(outputs, list(asked.values()), grads, create_graph=True, allow_unused=True)
-    gradients = dict(zip(asked, found, strict=True))
-    return tuple(gradients.get(i) for i in range(len(inputs)))
+
+    def again(x: Tensor, s: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        return clear(x, s, mixing, Weights(*weights), plan)
+
+    grad_x, grad_s, *others = gradients(again, (x, s, *weights), grads)
+    return grad_x, grad_s, None, None, *others
 
 
 def _effective_weights(weight: Float[Tensor, "o i m"], mixing: Float[Tensor, "m e"]) -> Float[Tensor, "e o i"]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.kernels import native
+from anygatr.kernels import graph, native
 
 NORMS = ("inner", "abs", "grade_abs")
 FORMS = ("add", "clamp")
@@ -44,6 +44,8 @@ def norm_plan(algebra: Algebra, norm: str, eps: float, form: str) -> NormPlan:
 
 def normalise(x: Float[Tensor, "k *tokens c"], plan: NormPlan) -> Float[Tensor, "k *tokens c"]:
     """x divided by the root of its size."""
+    if torch.compiler.is_exporting() and x.shape[-1]:
+        return graph.normalise(x, plan.groups, plan.absolute, plan.eps, plan.form)
     if torch.compiler.is_compiling():  # the compiler fuses and recomputes by itself
         return x * _scale(x, plan)[0] if x.shape[-1] else x
     return _Normalise.apply(x, plan) if x.shape[-1] else x

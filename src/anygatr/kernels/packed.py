@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anygatr.kernels import flash
+from anygatr.kernels.second import gradients
 
 PADDING = 0.125  # samples share a bucket while the shortest wastes at most this part of its row
 
@@ -129,13 +130,15 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     q, k, v, slots, real, buckets, out, totals = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is wanted
-        again = q.new_zeros(out.shape)
-        for bucket in _buckets(slots, real, buckets, q):
-            again = bucket.put(again, flash.explicit(*bucket.fold(q, k, v), ctx.scale, bucket.mask))
-        gradients = torch.autograd.grad(again, (q, k, v), grad, create_graph=True)
-    else:
-        gradients = _packed_backward(grad, q, k, v, out, totals, slots, real, buckets, ctx.scale)
-    return *gradients, None, None, None, None
+
+        def again(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            rows = q.new_zeros(out.shape)
+            for bucket in _buckets(slots, real, buckets, q):
+                rows = bucket.put(rows, flash.explicit(*bucket.fold(q, k, v), ctx.scale, bucket.mask))
+            return rows
+
+        return *gradients(again, (q, k, v), [grad]), None, None, None, None
+    return *_packed_backward(grad, q, k, v, out, totals, slots, real, buckets, ctx.scale), None, None, None, None
 
 
 _packed.register_autograd(_differentiate, setup_context=_save)

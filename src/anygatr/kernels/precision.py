@@ -1,6 +1,6 @@
 """Which precision an operation runs in under autocast: matrix products in the short type, delicate sums in float32."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,5 +22,7 @@ def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[None]:
-    """A region that autocast leaves alone."""
+    """A region that autocast leaves alone; none while a graph is exported, which knows no autocast."""
+    if torch.compiler.is_exporting():
+        return nullcontext()
     return torch.autocast(x.device.type, enabled=False)

@@ -47,7 +47,7 @@ class AxialGATr(nn.Module):
         self, x: Float[Tensor, "*batch n1 n2 c k"], s: Float[Tensor, "*batch n1 n2 c_s"] | None = None
     ) -> tuple[Float[Tensor, "*batch n1 n2 c_out k"], Float[Tensor, "*batch n1 n2 s_out"]]:
         """A sample's join reference is taken over both axes."""
-        x, s = border.enter(x, s, self.geometry, self.inputs, axes=2)
+        x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight, axes=2)
         batch = Batch(reference(x, self.geometry, axes=2), x[..., :0])
         x, s = self.linear_in(x, s)
         for i, block in enumerate(self.blocks):

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
+from anygatr.kernels import graph
 from anygatr.kernels.product import product_plan, products
 from anygatr.nn import init
 from anygatr.nn.linear import EquiLinear
@@ -34,6 +35,7 @@ class GeometricBilinear(nn.Module):
         referred = geometry.needs_reference and geometry.join_reference == "data"
         self.odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in names)
         self.plan = product_plan(geometry.algebra, names, self.odd)
+        self.tables = [graph.product_table(geometry.algebra, name) for name in names]
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of the products alone."""
@@ -47,7 +49,10 @@ class GeometricBilinear(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """`reference` is one number per token, the same for all tokens of a sample."""
         factors, _ = self.factors(x, s)
-        if not any(self.odd):
+        if torch.compiler.is_exporting():
+            pairs = zip(graph.products(factors, self.tables), self.odd, strict=True)
+            out = torch.cat([product * reference if odd else product for product, odd in pairs], -1)
+        elif not any(self.odd):
             out = products(factors, self.plan)
         elif not reference.requires_grad:
             out = products(factors, self.plan, reference)

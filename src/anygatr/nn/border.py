@@ -15,11 +15,17 @@ def enter(
     s: Float[Tensor, "*tokens c_s"] | None,
     geometry: Geometry,
     width: Width,
+    weight: Tensor,
     axes: int = 1,
     names: tuple[str, str] = ("x", "s"),
 ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
-    """Check shapes and go blade-major; missing scalars become zeros."""
+    """Check shapes and type, that of the network's `weight`, and go blade-major; missing scalars become zeros."""
     label, label_s = names
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        short = str(weight.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{label} has dtype {x.dtype}, the network's weights {weight.dtype}; pass {label}.to(torch.{short})"
+        )
     alg = geometry.algebra
     if x.dim() < 2 + axes or x.shape[-1] != alg.dim:
         raise ValueError(
@@ -68,6 +74,8 @@ def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "m
 
 def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> None:
     """Offsets cut the packed tokens into non-empty samples."""
+    if torch.compiler.is_exporting():
+        raise ValueError("offsets cannot be exported: how tokens are grouped depends on the data; export with a mask")
     if len(tokens) != 1:
         raise ValueError(
             f"offsets pack tokens into one axis, but x has tokens {tuple(tokens)}; pass x (N, c, k), s (N, c_s)"

@@ -84,8 +84,8 @@ class ConditionalGATr(nn.Module):
         condition_mask: Bool[Tensor, "*batch m"] | None = None,
     ) -> tuple[Float[Tensor, "*batch n c_out k"], Float[Tensor, "*batch n s_out"]]:
         """Masks are True for real tokens. The join reference is the input's, not the condition's."""
-        x, s = border.enter(x, s, self.geometry, self.inputs)
-        cx, cs = border.enter(cx, cs, self.geometry, self.condition, names=("cx", "cs"))
+        x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
+        cx, cs = border.enter(cx, cs, self.geometry, self.condition, self.condition_in.weight, names=("cx", "cs"))
         if cx.shape[1:-2] != x.shape[1:-2]:
             raise ValueError(f"cx has batch {tuple(cx.shape[1:-2])}, but x has {tuple(x.shape[1:-2])}; they must be equal")
         if mask is not None:

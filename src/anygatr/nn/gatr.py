@@ -93,7 +93,7 @@ class GATr(nn.Module):
 
         Padding touches nothing and comes out zero.
         """
-        x, s = border.enter(x, s, self.geometry, self.inputs)
+        x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
         x, s, batch = self._batch(x, s, mask, offsets)
         x, s = self.linear_in(x, s)
         for block in self.blocks:
