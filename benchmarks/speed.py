@@ -24,7 +24,7 @@ from solver import machine, write
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
 Job = dict[str, Any]
-GROUP = ("kind", "configuration", "blocks", "threads", "model", "what", "option")
+GROUP = ("kind", "configuration", "blocks", "threads", "what")
 EAGER = ["transformer", "lgatr", "dense", "E", "P", "iP", "C"]
 
 
@@ -125,14 +125,20 @@ def run(job: Job) -> list[Row]:
 
 
 def merged(stored: list[Row], new: list[Row], add: bool) -> list[Row]:
-    """Stored rows with the new ones in place of their like, or, to `add`, with the new repetitions after theirs."""
-    before = {_key(row): row for row in stored}
-    for row in new:
-        old = before.get(_key(row))
-        if add and old and row["kind"] == "time":
-            row = {**row, "cpu": old["cpu"] + row["cpu"], "wall": old["wall"] + row["wall"]}
-        before[_key(row)] = row
-    return list(before.values())
+    """Stored rows with the new ones in place of their like, or, to `add`, with the new repetitions after theirs.
+
+    Networks are compared round by round, so all rows timed together are replaced or extended together.
+    """
+    timed = [row for row in new if row["kind"] == "time"]
+    groups = {_group(row) for row in timed}
+    before = {_key(row): row for row in stored if row["kind"] == "time" and _group(row) in groups}
+    if add and before:
+        if before.keys() != {_key(row) for row in timed}:
+            raise ValueError("--add needs the networks that were timed before, no more and no fewer; leave --add out")
+        more = {key: {clock: row[clock] for clock in ("cpu", "wall")} for key, row in before.items()}
+        new = [{**row, **{c: more[_key(row)][c] + row[c] for c in ("cpu", "wall")}} if row in timed else row for row in new]
+    replaced = before.keys() | {_key(row) for row in new}
+    return [row for row in stored if _key(row) not in replaced] + new
 
 
 def host() -> dict[str, object]:
@@ -150,6 +156,10 @@ def _seconds(call: Callable[[], object]) -> tuple[float, float]:
 
 
 def _key(row: Row) -> tuple[Any, ...]:
+    return (*_group(row), row["model"], row.get("option"))
+
+
+def _group(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in GROUP)
 
 

@@ -10,7 +10,7 @@ from peak_memory import MIB
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from speed_models import CONFIGURATIONS
+from speed_models import COMPILED, CONFIGURATIONS
 from speed_targets import COMPILE, MEMORY, Row, Verdict, clock, verdicts
 from timing import spread
 
@@ -46,18 +46,22 @@ def snippets(stored: dict[str, Any], folder: Path) -> None:
 
 
 def figures(stored: dict[str, Any], folder: Path) -> None:
-    """Training steps over the Transformer's, one panel for each configuration at full depth, one thread."""
+    """Training steps on one thread, one panel for each configuration at the greatest depth measured."""
     figure = Figure(figsize=(9.5, 3.4), layout="constrained")
     for i, (name, size) in enumerate(CONFIGURATIONS.items()):
         ax = figure.add_subplot(1, len(CONFIGURATIONS), i + 1)
-        wanted = {"kind": "time", "configuration": name, "blocks": size.blocks, "threads": 1, "what": "train"}
+        wanted = {"kind": "time", "configuration": name, "threads": 1, "what": "train"}
         rows = [row for row in stored["rows"] if wanted.items() <= row.items()]
+        blocks = max((row["blocks"] for row in rows), default=size.blocks)
+        rows = [row for row in rows if row["blocks"] == blocks]
         for place, row in enumerate(rows):
             seconds = clock(row, 1)
-            ax.barh(place, spread(seconds)[0], color="#c9c9c9" if row["model"] in NAMES else "#178a83")
+            ax.barh(
+                place, spread(seconds)[0], color="#c9c9c9" if row["model"].removesuffix(COMPILED) in NAMES else "#178a83"
+            )
             ax.plot(seconds, [place] * len(seconds), "k.", ms=3)
         ax.set_yticks(range(len(rows)), [label(row["model"]) for row in rows])
-        ax.set(title=f"{name}: {size.batch} × {size.tokens} tokens, {size.blocks} blocks", xlabel="s per training step")
+        ax.set(title=f"{name}: {size.batch} × {size.tokens} tokens, blocks: {blocks}", xlabel="s per training step")
         ax.title.set_fontsize(9)
         ax.spines[["top", "right"]].set_visible(False)
     save(figure, folder / "speed-times.svg")
@@ -145,7 +149,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def _target(verdict: Verdict) -> tuple[Any, ...]:
     full = verdict.blocks == CONFIGURATIONS[verdict.configuration].blocks
-    size = verdict.configuration if full else f"{verdict.configuration}, {verdict.blocks} blocks"
+    size = verdict.configuration if full else f"{verdict.configuration} (blocks: {verdict.blocks})"
     pair = f"{label(verdict.ours)} / {label(verdict.theirs)}"
     which = "compiled" if verdict.chosen.endswith("compiled") else "eager"
     eager = f"{verdict.eager.median:.3f}"

@@ -54,7 +54,8 @@ def test_dense_reference_sees_a_changed_weight(rng):
     with torch.no_grad():
         dense.net.blocks[1].mlp.bilinear.factors.weight[0, 0, 0] += 0.1
     x, s = torch.randn(5, 2, 16, generator=rng), torch.randn(5, 3, generator=rng)
-    assert float((net(x, s)[0] - dense(x, s)[0]).abs().max()) > 1e-4
+    with torch.no_grad():
+        assert float((net(x, s)[0] - dense(x, s)[0]).abs().max()) > 1e-4
 
 
 def test_dense_reference_refuses_what_it_does_not_do():
@@ -129,6 +130,13 @@ def test_repetitions_are_added_or_replaced():
     assert merged(old, new, add=True)[0]["cpu"] == [1.0, 2.0, 3.0]
     assert merged(old, new, add=False)[0]["cpu"] == [3.0]
     assert len(merged(old, [row("iP", [3.0], threads=2)], add=True)) == 2
+    with pytest.raises(ValueError, match="--add needs the networks"):
+        merged(old, [row("P", [3.0])], add=True)
+
+
+def test_rows_timed_together_are_replaced_together():
+    together = [row("iP", [1.0, 2.0]), row("P", [1.0, 2.0])]
+    assert merged(together, [row("iP", [3.0, 3.0])], add=False) == [row("iP", [3.0, 3.0])]
 
 
 def test_pages_say_what_was_met(tmp_path):

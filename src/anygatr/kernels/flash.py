@@ -22,8 +22,14 @@ def explicit(
     mask: Float[Tensor, "b 1 1 m"] | None,
 ) -> Float[Tensor, "b h n w"]:
     """Attention with its logits in memory; differentiable any number of times."""
-    # what is left of a far key is a subnormal number, which matrix products are slow on
-    return functional.threshold(_logits(q, k, scale, mask).softmax(-1), SUBNORMAL, 0.0) @ v
+    return weights(_logits(q, k, scale, mask)) @ v
+
+
+def weights(logits: Float[Tensor, "b h n m"]) -> Float[Tensor, "b h n m"]:
+    """softmax over keys. What is left of a far key is a subnormal number, which matrix products are slow on: zero instead."""
+    if torch.compiler.is_compiling():
+        return functional.threshold(logits.softmax(-1), SUBNORMAL, 0.0)
+    return _Weights.apply(logits)
 
 
 def fits(k: Float[Tensor, "b h m f"]) -> bool:
@@ -88,6 +94,25 @@ def backward(
             again = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
             gq, gk, gv = torch.autograd.grad(again, (q, k, v), grad)
     return gq[..., :f], gk[..., :f], gv[..., :w]
+
+
+class _Weights(torch.autograd.Function):
+    """Saves its result alone."""
+
+    @staticmethod
+    def forward(logits: Tensor) -> Tensor:
+        return functional.threshold_(logits.softmax(-1), SUBNORMAL, 0.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (p,), (grad,) = ctx.saved_tensors, grads
+        if torch.is_grad_enabled():
+            return p * (grad - (p * grad).sum(-1, keepdim=True))
+        return aten._softmax_backward_data(grad, p, -1, p.dtype)
 
 
 class _Flash(torch.autograd.Function):

@@ -121,11 +121,14 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         x, s, weights, ctx.roles = inputs
-        ctx.save_for_backward(x, s, weights)
+        ctx.scalars = s.shape
+        ctx.save_for_backward(x, weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, s, weights), roles = ctx.saved_tensors, ctx.roles
+        (x, weights), roles = ctx.saved_tensors, ctx.roles
+        # the scalars are copied, so their values do not matter
+        s = x.new_zeros(ctx.scalars, requires_grad=torch.is_grad_enabled() and ctx.needs_input_grad[1])
         if torch.is_grad_enabled():
             return *gradients(lambda x, s, w: clear(x, s, w, roles), (x, s, weights), grads), None
         return *_backward(grads, x, s, weights, roles), None
