@@ -26,7 +26,7 @@ def explicit(
 
 
 def weights(logits: Float[Tensor, "b h n m"]) -> Float[Tensor, "b h n m"]:
-    """softmax over keys. What is left of a far key is a subnormal number, which matrix products are slow on: zero instead."""
+    """softmax over keys; zero where it is subnormal, as for far keys: matrix products are slow on such numbers."""
     if torch.compiler.is_compiling():
         return functional.threshold(logits.softmax(-1), SUBNORMAL, 0.0)
     return _Weights.apply(logits)
@@ -101,7 +101,7 @@ class _Weights(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor) -> Tensor:
-        return functional.threshold_(logits.softmax(-1), SUBNORMAL, 0.0)
+        return functional.threshold(logits.softmax(-1), SUBNORMAL, 0.0, inplace=True)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
