@@ -267,7 +267,7 @@ def test_a_declaration_of_ones_own():
     alg = Algebra(1, 2, 1, names=("e9", "e0", "e1", "e2"))
     geo = Geometry(alg, euclidean(alg, alg["e9"]), ("e0", "e1", "e2"), alg["e9"], point="meet", time="e0", name="Poincare")
     boost = torch.eye(3, dtype=torch.float64)
-    boost[:2, :2] = torch.tensor([[2.0, 3.0**0.5], [3.0**0.5, 2.0]])
+    boost[:2, :2] = torch.tensor([[2.0, 3.0**0.5], [3.0**0.5, 2.0]], dtype=torch.float64)
     shift, event = torch.randn(3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
     moved = geo.symmetry.act(geo.transform(boost, shift), geo.embed_point(event))
     torch.testing.assert_close(geo.extract_point(moved), event @ boost.T + shift)
