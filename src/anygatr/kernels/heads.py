@@ -72,7 +72,7 @@ def rows(
     if known and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         out = tuple(_rows(x, s, weights, roles.key))
     elif known and native.applies(x, s, weights):
-        out = _Rows.apply(x, s, weights, roles.roles)
+        out = _Rows.apply(x, s, weights, x[_read(roles.roles)], roles.roles)
     else:
         out = clear(x, s, weights, roles.roles)
     return tuple(t.unflatten(0, tokens) for t in out)
@@ -114,24 +114,31 @@ def clear(x: Tensor, s: Tensor, weights: Tensor, roles: Sequence[Role]) -> tuple
 
 
 class _Rows(torch.autograd.Function):
+    """Keeps only the blades that its derivative reads; they come as an input of their own to be differentiated again."""
+
     @staticmethod
-    def forward(x: Tensor, s: Tensor, weights: Tensor, roles: tuple[Role, ...]) -> tuple[Tensor, ...]:
+    def forward(x: Tensor, s: Tensor, weights: Tensor, read: Tensor, roles: tuple[Role, ...]) -> tuple[Tensor, ...]:
         return tuple(_forward(x, s, weights, roles))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, s, weights, ctx.roles = inputs
-        ctx.scalars = s.shape
-        ctx.save_for_backward(x, weights)
+        x, s, weights, read, ctx.roles = inputs
+        ctx.shapes = x.shape, s.shape
+        ctx.save_for_backward(weights, read)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weights), roles = ctx.saved_tensors, ctx.roles
-        # the scalars are copied, so their values do not matter
-        s = x.new_zeros(ctx.scalars, requires_grad=torch.is_grad_enabled() and ctx.needs_input_grad[1])
-        if torch.is_grad_enabled():
-            return *gradients(lambda x, s, w: clear(x, s, w, roles), (x, s, weights), grads), None
-        return *_backward(grads, x, s, weights, roles), None
+        (weights, read), roles, (shape, shape_s) = ctx.saved_tensors, ctx.roles, ctx.shapes
+        blades = _read(roles)
+        if not torch.is_grad_enabled():
+            x = read.new_empty(shape)
+            x[blades] = read
+            return *_backward(grads, x, read.new_empty(shape_s), weights, roles), None, None
+        # where the rows are linear in the channels, only the shape of these matters
+        x, s = (read.new_zeros(size, requires_grad=True) for size in (shape, shape_s))
+        x = x.index_copy(0, torch.tensor(blades, device=x.device, dtype=torch.int64), read)
+        found = gradients(lambda x, s, w: clear(x, s, w, roles), (x, s, weights), grads)
+        return *(g if needed else None for g, needed in zip(found, ctx.needs_input_grad, strict=False)), None, None
 
 
 class _Channels(torch.autograd.Function):
@@ -243,6 +250,11 @@ def _split(out: Tensor, role: Role, blades: int, width: tuple[int, int]) -> tupl
 def _empty_rows(x: Tensor, s: Tensor, roles: tuple[Role, ...]) -> list[Tensor]:
     mv, scalars = _head(x, s, roles)
     return [x.new_empty(x.shape[1], role.heads, role.size * mv + scalars) for role in roles]
+
+
+def _read(roles: Sequence[Role]) -> list[int]:
+    """The blades whose values the derivative of the rows depends on."""
+    return sorted({blade for role in roles for feature in role.features for blade in NONLINEAR[type(feature)](feature)})
 
 
 def _head(x: Tensor, s: Tensor, roles: Sequence[Role]) -> tuple[int, int]:
@@ -361,3 +373,4 @@ def _assign(blade: int, begun: set[int]) -> str:
 
 
 EMITTERS: dict[type, Any] = {Inner: _inner, Distance: _distance}
+NONLINEAR: dict[type, Any] = {Inner: lambda feature: (), Distance: lambda feature: (feature.weight, *feature.coordinates)}
