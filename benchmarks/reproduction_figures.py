@@ -29,7 +29,8 @@ def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
             if not known:
                 continue
             x, y = [size for size, _ in known], [point.mean for _, point in known]
-            bars = [[p.mean - p.low for _, p in known], [p.high - p.mean for _, p in known]]
+            # one seed: the mean and the ends differ by rounding alone
+            bars = [[max(p.mean - p.low, 0) for _, p in known], [max(p.high - p.mean, 0) for _, p in known]]
             line = ":" if look.dash == "dot" else "-"
             ax.errorbar(x, y, bars, color=look.colour, marker=MARKERS[look.symbol], ls=line, ms=5, lw=1.5, label=look.label)
         ax.set(xscale="log", yscale="log", xlabel="training samples", title=title)
