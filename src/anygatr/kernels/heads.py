@@ -102,12 +102,13 @@ def clear(x: Tensor, s: Tensor, weights: Tensor, roles: Sequence[Role]) -> tuple
     xs = x.split([role.heads * mv for role in roles], -1)
     ss = s.split([role.heads * scalars for role in roles], -1)
     for role, x_r, s_r in zip(roles, xs, ss, strict=True):
-        parts, weight = [], iter(weights)
+        parts, learned = [], 0
         for feature in role.features:
             part = feature.key(x_r) if role.key else feature.query(x_r)
             part = part.unflatten(-1, (role.heads, mv)).movedim(0, -2).flatten(-2)
             if feature.learned and not role.key:
-                part = part * next(weight).repeat(1, feature.size)
+                part = part * weights[learned].repeat(1, feature.size)
+                learned += 1
             parts.append(part)
         out.append(torch.cat([*parts, s_r.unflatten(-1, (role.heads, scalars))], -1))
     return tuple(out)
