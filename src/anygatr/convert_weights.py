@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import linear_plan
+from anygatr.kernels.linear_plan import linear_plan
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 

@@ -8,7 +8,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from anygatr.algebra import Algebra
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import Weights, equi_linear, linear_plan
+from anygatr.kernels.linear import Weights, equi_linear
+from anygatr.kernels.linear_plan import linear_plan
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
 from anygatr.kernels.runs import runs, transposed, unwritten
