@@ -8,8 +8,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from anygatr.algebra import Algebra
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import Weights, equi_linear
-from anygatr.kernels.linear_plan import linear_plan
+from anygatr.kernels import native
+from anygatr.kernels.linear import equi_linear
+from anygatr.kernels.linear_plan import Weights, linear_plan
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
 from anygatr.kernels.runs import runs, transposed, unwritten
@@ -129,6 +130,45 @@ def test_block_has_second_derivatives(geo, rng):
     x, s = stream(geo, rng, (1, 3), Width(2, 2))
     call = lambda x, s: layer(x, s, Batch(reference(x, geo), x[..., :0]))  # noqa: E731
     assert gradgradcheck(call, (x.requires_grad_(), s.requires_grad_()), fast_mode=True)
+
+
+def wide_block(geo):
+    """Sizes that are no multiples of tiles and vectors, more tokens than a tile."""
+    torch.manual_seed(0)
+    layer = Block(geo, Width(18, 22), heads=2).double()
+    torch.nn.init.normal_(layer.attention.out.weight)
+    return lambda x, s: layer(x, s, Batch(reference(x, geo), x[..., :0])), [p for p in layer.parameters() if p.numel()]
+
+
+@pytest.mark.parametrize("preset", ["E", "P", "iP", "C"])
+def test_without_a_compiler_torch_gives_the_same(preset, rng, monkeypatch):
+    geo = geometry(preset)
+    call, weights = wide_block(geo)
+    x, s = stream(geo, rng, (3, 47), Width(18, 22))
+
+    def without(x, s):
+        monkeypatch.setattr(native, "compiler", lambda: None)  # for the gradients, too, which are taken after this call
+        assert not native.applies(x)
+        return call(x, s)
+
+    if native.compiler() is None:
+        pytest.skip("there is no C compiler to compare with")
+    assert both(call, without, (x, s), weights) < 1e-10
+
+
+@pytest.mark.parametrize("preset", ["E", "P", "iP", "C"])
+def test_two_threads_give_the_same(preset, rng):
+    geo = geometry(preset)
+    call, weights = wide_block(geo)
+
+    def threaded(x, s):
+        torch.set_num_threads(2)
+        return call(x, s)
+
+    try:  # the gradients of the first call are taken before the second call: with one thread, then with two
+        assert both(call, threaded, stream(geo, rng, (3, 147), Width(18, 22)), weights) < 1e-10
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_runs_cover_every_entry_once():

@@ -1,32 +1,21 @@
 """The most general equivariant linear map as a handful of matrix products on runs of blades."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from anygatr.kernels import graph, native
-from anygatr.kernels.linear_plan import LinearPlan
+from anygatr.kernels import graph, linear_native, native
+from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.plans import recall
 from anygatr.kernels.precision import shortened
 from anygatr.kernels.runs import Run, transposed
 from anygatr.kernels.second import gradients
 
 # axes: k blades, m maps, e effective weights, j invariant blades
-
-
-class Weights(NamedTuple):
-    """The parameters of a layer: maps of multivectors, and what connects invariant blades and scalars."""
-
-    mv: Float[Tensor, "c_out c_in m"]
-    s_to_mv: Float[Tensor, "j c_out s_in"]
-    mv_to_s: Float[Tensor, "j s_out c_in"]
-    s_to_s: Float[Tensor, "s_out s_in"]
-    bias_mv: Float[Tensor, "j c_out"] | None = None
-    bias_s: Float[Tensor, " s_out"] | None = None
 
 
 def equi_linear(
@@ -45,14 +34,14 @@ def equi_linear(
     if torch.compiler.is_compiling():
         y, t = _linear(x, s, mixing, *given, plan.key)
     else:
-        y, t = _Linear.apply(_changed(x, plan.enter), s, mixing, plan, *given)
-        y = _changed(y, plan.leave)
+        y, t = _Linear.apply(x, s, mixing, plan, *given)
     return y.unflatten(1, tokens), t.unflatten(0, tokens)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
     """The same from operations that torch differentiates any number of times."""
     effective = (weights.mv @ mixing).movedim(-1, 0)
+    x = recombine(x, plan.enter)
     terms: list[list[Tensor]] = [[] for _ in range(plan.blades)]
     for weight, factor, o, i in plan.joint:
         terms[plan.invariant[o]].append(factor * functional.linear(x[plan.invariant[i]], effective[weight]))
@@ -65,7 +54,7 @@ def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPl
         terms[blade].append(functional.linear(s, weights.s_to_mv[j], bias))
         t = t + functional.linear(x[blade], weights.mv_to_s[j])
     nothing = x.new_zeros(x.shape[1], weights.mv.shape[0])
-    return torch.stack([sum(parts, nothing) for parts in terms]), t
+    return recombine(torch.stack([sum(parts, nothing) for parts in terms]), plan.leave), t
 
 
 class _Linear(torch.autograd.Function):
@@ -104,9 +93,7 @@ def _linear(
     bias_s: Tensor | None,
     key: str,
 ) -> tuple[Tensor, Tensor]:
-    plan, weights = recall(key), Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s)
-    y, t = _apply(recombine(x, plan.enter), s, mixing, weights, plan)
-    return recombine(y, plan.leave), t
+    return _apply(x, s, mixing, Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s), recall(key))
 
 
 @_linear.register_fake
@@ -131,13 +118,12 @@ def _linear_backward(
     plan = recall(key)
     biases = (s_to_s.new_zeros(len(plan.invariant), mv.shape[0]), s_to_s.new_zeros(s_to_s.shape[0])) if bias else ()
     weights = Weights(mv, s_to_mv, mv_to_s, s_to_s, *biases)
-    grad_y, x = recombine(grad_y, transposed(plan.leave)), recombine(x, plan.enter)
     grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, weights, plan, True)
     # results of an operator must not share memory, and some of these are parts of one matrix
     copies = [gradient.clone(memory_format=torch.contiguous_format) for gradient in others if gradient is not None]
     assert grad_x is not None
     assert grad_s is not None
-    return [recombine(grad_x, transposed(plan.enter)), grad_s, *copies]
+    return [grad_x, grad_s, *copies]
 
 
 @_linear_backward.register_fake
@@ -163,6 +149,9 @@ _linear.register_autograd(_differentiate, setup_context=_save)
 
 
 def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    if native.applies(x, s, *(w for w in weights if w is not None)):
+        return linear_native.forward(x, s, weights, plan)
+    x = recombine(x, plan.enter)
     effective = _effective_weights(weights.mv, mixing)
     joint = _joint(effective, weights, plan)
     rows = _rows(x, s, plan)
@@ -173,7 +162,7 @@ def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearP
     y = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0])
     t = _unrows(out, y, plan)
     _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
-    return y, t
+    return recombine(y, plan.leave), t
 
 
 def _gradients(
@@ -187,7 +176,9 @@ def _gradients(
     below: bool,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
-    grad_y, grad_t = grad_y.contiguous(), grad_t.contiguous()
+    if native.applies(grad_y, grad_t, x, s, *(w for w in weights if w is not None)):
+        return linear_native.backward(grad_y, grad_t, x, s, weights, plan, below)
+    x, grad_y, grad_t = recombine(x, plan.enter), recombine(grad_y, transposed(plan.leave)).contiguous(), grad_t.contiguous()
     effective = _effective_weights(weights.mv, mixing)
     rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
     grad_x = grad_s = None
@@ -196,6 +187,7 @@ def _gradients(
         grad_x = x.new_empty(x.shape)
         grad_s = _unrows(grad_in, grad_x, plan)
         _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
+        grad_x = recombine(grad_x, transposed(plan.enter))
     grad_joint = grad_rows.t() @ rows
     (c_out, c_in), invariants = weights.mv.shape[:2], len(plan.invariant)
     inner, outer = invariants * c_in, invariants * c_out
@@ -289,49 +281,15 @@ def _weight_gradient(x: Tensor, grad: Tensor, joint: Tensor, plan: LinearPlan) -
     return out
 
 
-class _Recombine(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor, change: tuple[Run, ...]) -> Tensor:
-        return recombine(x, change)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.change = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _changed(grads[0], transposed(ctx.change)), None
-
-
-def _changed(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
-    """`recombine`, differentiably."""
-    return _Recombine.apply(x, change) if change else x
-
-
 def recombine(x: Float[Tensor, "k n c"], change: tuple[Run, ...]) -> Float[Tensor, "k n c"]:
-    """The linear combinations of blades that `change` lists; x itself if it lists none. No autograd."""
-    if not change:
-        return x
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    if x.is_contiguous() and native.applies(x):
-        n = x[0].numel()
-        run = native.function(_recombine_source(change, len(x), native.REALS[x.dtype]), "recombine", 2, 2)
-        run(x.data_ptr(), y.data_ptr(), n, native.threads(n))
-        return y
-    for part in change:
-        source, target = x[part.inputs], y[part.outputs]
-        if not part.first:
-            target.add_(source, alpha=part.factor)
-        else:
-            target.copy_(source if part.factor == 1 else source * part.factor)
-    return y
+    """The linear combinations of blades that `change` lists; x itself if it lists none."""
+    return torch.tensordot(_matrix(change, len(x)).to(x), x, 1) if change else x
 
 
 @lru_cache(maxsize=64)
-def _recombine_source(change: tuple[Run, ...], blades: int, real: str) -> str:
-    sums = [""] * blades
+def _matrix(change: tuple[Run, ...], blades: int) -> Float[Tensor, "k k"]:
+    out = torch.zeros(blades, blades, dtype=torch.float64)
     for run in change:
         for j in range(run.length):
-            sums[run.target + j] += f" + ({run.factor}) * x[{run.source + j} * n + l]"
-    body = "".join(f"EACH o[{k} * n + l] = {value};\n" for k, value in enumerate(sums))
-    return native.lanes_loop("recombine", ("x",), ("o",), body, real)
+            out[run.target + j, run.source + j] += run.factor
+    return out

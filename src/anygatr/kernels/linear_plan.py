@@ -29,6 +29,17 @@ class Entry(NamedTuple):
     source: int
 
 
+class Weights(NamedTuple):
+    """The parameters of a layer: maps of multivectors, and what connects invariant blades and scalars."""
+
+    mv: Float[Tensor, "c_out c_in m"]
+    s_to_mv: Float[Tensor, "j c_out s_in"]
+    mv_to_s: Float[Tensor, "j s_out c_in"]
+    s_to_s: Float[Tensor, "s_out s_in"]
+    bias_mv: Float[Tensor, "j c_out"] | None = None
+    bias_s: Float[Tensor, " s_out"] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class LinearPlan:
     """Which runs of blades each effective weight multiplies.

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.linear import Weights, equi_linear
-from anygatr.kernels.linear_plan import linear_plan
+from anygatr.kernels.linear import equi_linear
+from anygatr.kernels.linear_plan import Weights, linear_plan
 from anygatr.nn import init
 from anygatr.nn.width import Width
 

@@ -1,0 +1,264 @@
+"""The equivariant linear map of a plan in C, forwards and backwards, tile by tile of tokens."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from anygatr.kernels import native
+from anygatr.kernels.linear_plan import LinearPlan, Weights
+from anygatr.kernels.runs import Run, transposed
+from anygatr.kernels.tiles import matrix_product
+
+TOKENS = 64  # of a tile: all its blades stay in the second cache
+CALLS = '#pragma GCC optimize("O1")\n'
+SIZES = "long n, long ci, long si, long co, long so, long threads"
+
+
+def forward(x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    """(k, n, c_in) and (n, s_in) mapped."""
+    y, t = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0]), s.new_empty(s.shape[0], weights.s_to_s.shape[0])
+    _run("linear", (x, s, *weights, y, t), weights, len(s), plan)
+    return y, t
+
+
+def backward(
+    grad_y: Tensor, grad_t: Tensor, x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan, below: bool
+) -> tuple[Tensor | None, ...]:
+    """The gradients of x, s and the weights; those of x and s only if something is `below`."""
+    found = [t.new_empty(t.shape) if below else None for t in (x, s)]
+    found += [None if w is None else w.new_empty(w.shape) for w in weights]
+    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, len(s), plan)
+    return tuple(found)
+
+
+def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, tokens: int, plan: LinearPlan) -> None:
+    kept = [None if t is None else t.contiguous() for t in tensors]
+    run = native.function(linear_source(plan, native.REALS[weights.mv.dtype]), name, len(kept), 6)
+    (c_out, c_in), (s_out, s_in) = weights.mv.shape[:2], weights.s_to_s.shape
+    threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
+    run(*(None if t is None else t.data_ptr() for t in kept), tokens, c_in, s_in, c_out, s_out, threads)
+
+
+@lru_cache(maxsize=64)
+def linear_source(plan: LinearPlan, real: str) -> str:
+    """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste minutes."""
+    parts = (_combinations(plan), _mixing(plan), f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan), _backward(plan))
+    return matrix_product(real) + "".join(parts)
+
+
+def _forward(plan: LinearPlan) -> str:
+    pairs, entries = _pairs(plan)
+    body = ""
+    for blade in range(plan.blades):
+        made = f"Y({blade})"
+        started = blade in plan.invariant
+        if started:
+            j = plan.invariant.index(blade)
+            body += f"product(m, co, si, S, si, 1, sm + {j} * si * cop, cop, {made}, co, bm ? bm + {j} * cop : 0, 0);\n"
+        for p, _, source in (entry for entry in entries if entry[1] == blade):
+            start = made if started else "0"
+            body += f"product(m, co, ci, X({source}), ci, 1, w + {p} * ci * cop, cop, {made}, co, {start}, co);\n"
+            started = True
+        if not started:
+            body += f"memset({made}, 0, m * co * sizeof(real));\n"
+    body += "product(m, so, si, S, si, 1, ss, sop, t + at * so, so, bs, 0);\n"
+    for j, blade in enumerate(plan.invariant):
+        start = "t + at * so, so"
+        body += f"product(m, so, ci, X({blade}), ci, 1, ms + {j} * ci * sop, sop, {start}, {start});\n"
+    j = len(plan.invariant)
+    return f"""
+void linear(const real *x, const real *s, const real *weight, const real *s_to_mv, const real *mv_to_s, const real *s_to_s,
+            const real *bias_mv, const real *bias_s, real *y, real *t, {SIZES}) {{
+    long cop = UP(co), sop = UP(so), tile_count = (n + TOKENS - 1) / TOKENS;
+    real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
+    real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
+    memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
+    mix(weight, co, ci, w, 1, cop, ci * cop);
+    for (long j = 0; j < {j}; j++) {{
+        transposed(s_to_mv + j * co * si, co, si, sm + j * si * cop, cop);
+        transposed(mv_to_s + j * so * ci, so, ci, ms + j * ci * sop, sop);
+    }}
+    transposed(s_to_s, so, si, ss, sop);
+    if (bias_mv || bias_s) {{
+        bm = ss + si * sop;
+        padded(bias_mv, {j}, co, bm, cop);
+        bs = bm + {j} * cop;
+        padded(bias_s, 1, so, bs, sop);
+    }}
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {{
+        {_buffer("xs", "ci", plan.enter, plan)}{_buffer("ys", "co", plan.leave, plan)}
+        #pragma omp for schedule(static)
+        for (long tile = 0; tile < tile_count; tile++) {{
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
+            const real *S = s + at * si;
+            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if plan.enter else ""}
+#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if plan.enter else "(x + ((b) * n + at) * ci)"}
+#define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
+{body}
+#undef X
+#undef Y
+            {"leave(ys, TOKENS * co, y + at * co, n * co, m * co);" if plan.leave else ""}
+        }}
+        {"free(xs);" if plan.enter else ""}{"free(ys);" if plan.leave else ""}
+    }}
+    free(w);
+}}
+"""
+
+
+def _backward(plan: LinearPlan) -> str:
+    pairs, entries = _pairs(plan)
+    below = weights = ""
+    for blade in range(plan.blades):
+        made = f"GX({blade})"
+        started = blade in plan.invariant
+        if started:
+            j = plan.invariant.index(blade)
+            below += f"product(m, ci, so, GT, so, 1, ms + {j} * so * cip, cip, {made}, ci, 0, 0);\n"
+        for p, target, _ in (entry for entry in entries if entry[2] == blade):
+            start = made if started else "0"
+            below += f"product(m, ci, co, G({target}), co, 1, w + {p} * co * cip, cip, {made}, ci, {start}, ci);\n"
+            started = True
+        if not started:
+            below += f"memset({made}, 0, m * ci * sizeof(real));\n"
+    below += "product(m, si, so, GT, so, 1, ss, sip, gs + at * si, si, 0, 0);\n"
+    for j, blade in enumerate(plan.invariant):
+        start = "gs + at * si, si"
+        below += f"product(m, si, co, G({blade}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
+    for p, target, source in entries:
+        total = f"gw + {p} * co * cip, cip"
+        weights += f"product(co, cip, m, G({target}), 1, co, XB({source}), cip, {total}, {total});\n"
+    for j, blade in enumerate(plan.invariant):
+        total, other = f"gsm + {j} * co * sip, sip", f"gms + {j} * so * cip, cip"
+        weights += f"product(co, sip, m, G({blade}), 1, co, SB, sip, {total}, {total});\n"
+        weights += f"product(so, cip, m, GT, 1, so, XB({blade}), cip, {other}, {other});\n"
+        weights += (
+            f"for (long r = 0; r < m; r++) for (long o = 0; o < co; o++) gbm[{j} * co + o] += G({blade})[r * co + o];\n"
+        )
+    weights += "product(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip);\n"
+    weights += "add_rows(GT, m, so, gbs);\n"
+    j, blades = len(plan.invariant), plan.blades
+    changed = bool(plan.enter)
+    return f"""
+void linear_backward(const real *grad_y, const real *grad_t, const real *x, const real *s, const real *weight,
+                     const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
+                     real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
+    long cip = UP(ci), sip = UP(si), tile_count = (n + TOKENS - 1) / TOKENS;
+    long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
+    real *w = buffer(wide), *sm = w + {len(pairs)} * co * cip, *ms = sm + {j} * co * sip, *ss = ms + {j} * so * cip;
+    if (gx || gs) {{
+        memset(w, 0, {len(pairs)} * co * cip * sizeof(real));
+        mix(weight, co, ci, w, cip, 1, co * cip);
+        padded(s_to_mv, {j} * co, si, sm, sip);
+        padded(mv_to_s, {j} * so, ci, ms, cip);
+        padded(s_to_s, so, si, ss, sip);
+    }}
+    long all = wide + {j} * co + so;
+    real *sums = buffer(threads * all);
+    memset(sums, 0, threads * all * sizeof(real));
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {{
+        real *gw = sums + omp_get_thread_num() * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
+        real *gss = gms + {j} * so * cip, *gbm = gss + so * sip, *gbs = gbm + {j} * co;
+        real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
+        {_buffer("xs", "ci", plan.enter, plan)}{_buffer("ys", "co", plan.leave, plan)}
+        {_buffer("gxs", "ci", plan.enter, plan)}
+        #pragma omp for schedule(static)
+        for (long tile = 0; tile < tile_count; tile++) {{
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
+            const real *S = s + at * si, *GT = grad_t + at * so, *SB = sb ? sb : S;
+            if (sb) padded(S, m, si, sb, sip);
+            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if changed else ""}
+            {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if changed else ""}
+#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if changed else "(x + ((b) * n + at) * ci)"}
+#define G({"b"}) {"(ys + (b) * TOKENS * co)" if changed else "(grad_y + ((b) * n + at) * co)"}
+#define GX({"b"}) {"(gxs + (b) * TOKENS * ci)" if changed else "(gx + ((b) * n + at) * ci)"}
+#define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
+            if (xb) for (long b = 0; b < {blades}; b++) padded(X(b), m, ci, xb + b * TOKENS * cip, cip);
+            if (gx || gs) {{
+{below}
+            {"enter_backward(gxs, TOKENS * ci, gx + at * ci, n * ci, m * ci);" if changed else ""}
+            }}
+{weights}
+#undef X
+#undef G
+#undef GX
+#undef XB
+        }}
+        free(sb); free(xb); {"free(xs); free(ys); free(gxs);" if changed else ""}
+    }}
+    for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
+    real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
+    unmix(gw, co, ci, g_weight, cip, 1, co * cip);
+    for (long r = 0; r < {j} * co; r++) memcpy(g_s_to_mv + r * si, gsm + r * sip, si * sizeof(real));
+    for (long r = 0; r < {j} * so; r++) memcpy(g_mv_to_s + r * ci, gms + r * cip, ci * sizeof(real));
+    for (long r = 0; r < so; r++) memcpy(g_s_to_s + r * si, gss + r * sip, si * sizeof(real));
+    if (g_bias_mv || g_bias_s) {{
+        memcpy(g_bias_mv, gss + so * sip, {j} * co * sizeof(real));
+        memcpy(g_bias_s, gss + so * sip + {j} * co, so * sizeof(real));
+    }}
+    free(w); free(sums);
+}}
+"""
+
+
+def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
+    """The distinct (effective weight, factor), and each product as (pair, target blade, source blade)."""
+    terms = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
+    terms += [(run.weight, run.factor, run.target + j, run.source + j) for run in plan.products for j in range(run.length)]
+    pairs = sorted({(e, factor) for e, factor, _, _ in terms})
+    return pairs, [(pairs.index((e, factor)), target, source) for e, factor, target, source in terms]
+
+
+def _mixing(plan: LinearPlan) -> str:
+    """C of the effective weights times their factors, one matrix per pair, and of the transpose."""
+    pairs, _ = _pairs(plan)
+    there = back = ""
+    place = "w[{p} * each + o * lo + i * li]"
+    for p, (e, factor) in enumerate(pairs):
+        terms = [f"(real){c * factor!r} * at[{m}]" for m, c in enumerate(plan.mixing[:, e].tolist()) if c]
+        there += f"{place.format(p=p)} = {' + '.join(terms)};\n"
+    for m, row in enumerate(plan.mixing.tolist()):
+        terms = [f"(real){row[e] * factor!r} * {place.format(p=p)}" for p, (e, factor) in enumerate(pairs) if row[e]]
+        back += f"at[{m}] = {' + '.join(terms) or '0'};\n"
+    loop = f"for (long o = 0; o < co; o++) for (long i = 0; i < ci; i++, at += {len(plan.mixing)})"
+    return f"""
+static void mix(const real *restrict at, long co, long ci, real *restrict w, long lo, long li, long each) {{
+    {loop} {{ {there} }}
+}}
+static void unmix(const real *restrict w, long co, long ci, real *restrict at, long lo, long li, long each) {{
+    {loop} {{ {back} }}
+}}
+"""
+
+
+def _buffer(name: str, width: str, change: tuple[Run, ...], plan: LinearPlan) -> str:
+    return f"real *{name} = buffer({plan.blades} * TOKENS * {width});\n" if change else ""
+
+
+def _combinations(plan: LinearPlan) -> str:
+    """C of the changes of frame of a tile, blades being `lx` and `lo` numbers apart."""
+    if not plan.enter:
+        return ""
+    changes = {
+        "enter": plan.enter,
+        "leave": plan.leave,
+        "enter_backward": transposed(plan.enter),
+        "leave_backward": transposed(plan.leave),
+    }
+    return "".join(_combination(name, change, plan.blades) for name, change in changes.items())
+
+
+def _combination(name: str, change: tuple[Run, ...], blades: int) -> str:
+    sums: list[list[str]] = [[] for _ in range(blades)]
+    for run in change:
+        for j in range(run.length):
+            sums[run.target + j].append(f"(real){run.factor!r} * x[{run.source + j} * lx + i]")
+    body = "".join(
+        f"for (long i = 0; i < n; i++) o[{blade} * lo + i] = {' + '.join(terms) or '0'};\n"
+        for blade, terms in enumerate(sums)
+    )
+    return f"static void {name}(const real *restrict x, long lx, real *restrict o, long lo, long n) {{\n{body}}}\n"
