@@ -25,8 +25,6 @@ from timing import interleaved, load, spread
 from torch import Tensor
 
 from anygatr import Geometry, Width, geometry
-from anygatr.kernels.attention import attention
-from anygatr.kernels.heads import rows as attention_rows
 from anygatr.kernels.product import products
 from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm
 from anygatr.nn.attention import Attend, head_width
@@ -82,22 +80,13 @@ def operations(geo: Geometry, size: Configuration) -> dict[str, Operation]:
     head = head_width(width, size.heads)
     attend = Attend(geo, size.heads, 1, head)
     groups = head * (size.heads + 2)
-    stacked = torch.ones(len(attend.log_weights), size.heads, head.mv)
-    query = _leaf(size.batch, size.tokens, size.heads, attend.size)
-    key, value = (_leaf(size.batch, size.tokens, 1, w) for w in (attend.size, k * head.mv + head.s))
-    inner = sum(f.size for f in attend.features) * size.heads * head.mv
+    channels = _leaf(k, size.batch, size.tokens, groups.mv), _leaf(size.batch, size.tokens, groups.s)
     return {
         "linear": Operation(linear, (x, s), n * linear.flops(n)),
         "product": Operation(lambda h: products(h, bilinear.plan, number), (factors,), n * bilinear.flops(n)),
         "norm": Operation(LayerNorm(geo), (x, s), n * (4 * k * width.mv + 8 * width.s)),
         "gate": Operation(GatedGELU(), (wide_x, wide_s), n * (2 * (k + 8) * width.mv + 16 * width.s)),
-        "rows": Operation(
-            lambda x, s: attention_rows(x, s, stacked, attend.together),
-            (_leaf(k, n, groups.mv), _leaf(n, groups.s)), n * inner,
-        ),
-        "attention": Operation(
-            lambda q, k, v: attention(q, k, v, attend.size**-0.5), (query, key, value), n * attend.flops(size.tokens)
-        ),
+        "attention": Operation(lambda x, s: attend((x, s)), channels, n * attend.flops(size.tokens)),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from speed_pages import about, put, save, table
 
-OPERATIONS = ("linear", "product", "norm", "gate", "rows", "attention")
+OPERATIONS = ("linear", "product", "norm", "gate", "attention")
 AXES = {"tokens": "tokens of one sample (8 mv, 32 s)", "channels": "multivector channels (1024 tokens)", "blades": "blades"}
 
 

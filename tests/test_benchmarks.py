@@ -33,9 +33,9 @@ def network(name: str, **options: object) -> GATr:
 @pytest.mark.parametrize("multi_query", [True, False], ids=["shared", "multi"])
 @pytest.mark.parametrize("name", ["E", "P", "iP", "C"])
 def test_dense_reference_is_the_same_network(name, multi_query, rng):
-    net = network(name, multi_query=multi_query)
-    x = torch.randn(2, 5, 2, net.geometry.algebra.dim, generator=rng)
-    s = torch.randn(2, 5, 3, generator=rng)
+    net = network(name, multi_query=multi_query).double()
+    x = torch.randn(2, 5, 2, net.geometry.algebra.dim, generator=rng, dtype=torch.float64)
+    s = torch.randn(2, 5, 3, generator=rng, dtype=torch.float64)
     results = []
     for call in (net, DenseGATr(net)):
         outputs = call(x, s)
@@ -45,7 +45,7 @@ def test_dense_reference_is_the_same_network(name, multi_query, rng):
     for ours, dense in zip(*results, strict=True):
         assert (ours is None) == (dense is None)
         if ours is not None:
-            torch.testing.assert_close(ours, dense, rtol=1e-5, atol=1e-5 * float(dense.detach().abs().max()))
+            torch.testing.assert_close(ours, dense, rtol=1e-9, atol=1e-11 * float(dense.detach().abs().max()))
 
 
 def test_dense_reference_sees_a_changed_weight(rng):

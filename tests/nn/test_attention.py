@@ -4,12 +4,16 @@ from itertools import pairwise
 
 import pytest
 import torch
+from family import stream
 from torch.autograd import gradcheck, gradgradcheck
 
-from anygatr.kernels import flash
+from anygatr.kernels import flash, native
 from anygatr.kernels.attention import attention
 from anygatr.kernels.packed import PADDING, pack
+from anygatr.nn import Width
+from anygatr.nn.attention import Attend
 from anygatr.nn.rope import rotate
+from anygatr.presets import geometry
 
 LENGTHS = [3, 17, 4, 40, 16, 1, 17]
 
@@ -120,3 +124,42 @@ def test_rope_sees_differences_of_positions_only(rng):
         dots.append(float((q * k).sum()))
     assert dots[0] == pytest.approx(dots[1], abs=1e-12)
     assert abs(dots[0] - dots[2]) > 1e-3
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("layout", ["dense", "masked", "packed", "cross"])
+@pytest.mark.parametrize(("preset", "multi_query"), [("iP", True), ("C", True), ("iP", False)])
+def test_long_samples_equal_their_rows_in_memory(preset, multi_query, layout, threads, rng):
+    """More keys than a block, more queries than a chunk, and short samples beside long ones."""
+    geo = geometry(preset)
+    attend = Attend(geo, heads=4, key_heads=1 if multi_query else 4, head=Width(3, 5)).double()
+    for weight in attend.log_weights:
+        torch.nn.init.normal_(weight)
+    heads = attend.heads + 2 * attend.key_heads
+    dense = layout in ("dense", "masked")
+    tokens = (2, 600) if dense else (1, 1200)
+    queries = stream(geo, rng, tokens, Width(3, 5) * (4 if layout == "cross" else heads))
+    keys = stream(geo, rng, (1, 700), Width(3, 5) * (2 * attend.key_heads)) if layout == "cross" else None
+    mask = torch.rand(tokens, generator=rng) > 0.3 if layout == "masked" else None
+    packed = None
+    if layout == "packed":
+        queries = queries[0].flatten(1, 2), queries[1].flatten(0, 1)
+        packed = pack(torch.tensor([0, 3, 603, 604, 1200]))
+    leaves = [t.requires_grad_() for t in (*queries, *(keys or ()))]
+
+    def results():
+        out = attend(queries, keys, mask, packed)
+        generator = torch.Generator().manual_seed(0)
+        cotangents = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in out]
+        return *out, *torch.autograd.grad(out, [*leaves, *attend.parameters()], cotangents)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "compiler", lambda: None)
+        expected = results()
+    try:
+        torch.set_num_threads(threads)
+        found = results()
+    finally:
+        torch.set_num_threads(1)
+    for a, b in zip(found, expected, strict=True):
+        assert float((a - b).abs().max()) < 1e-11 * float(b.abs().max())

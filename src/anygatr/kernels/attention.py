@@ -37,7 +37,12 @@ def attention(
     return unfold(out, heads).reshape(*batch, n, heads, width)
 
 
+def attended(mask: Bool[Tensor, "*b m"]) -> Bool[Tensor, "*b m"]:
+    """The keys that take part: a sample of nothing but padding attends to all of it, not to NaN."""
+    return mask | ~mask.any(-1, keepdim=True)
+
+
 def additive(mask: Bool[Tensor, "b 1 1 m"], like: Tensor) -> Float[Tensor, "b 1 1 m"]:
-    """0 for real keys, minus infinity for padding; a sample of nothing but padding attends to all of it, not to NaN."""
-    mask = mask | ~mask.any(-1, keepdim=True)
+    """0 for keys that take part, minus infinity for others."""
+    mask = attended(mask)
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(~mask, -torch.inf)

@@ -77,10 +77,10 @@ void linear(const real *x, const real *s, const real *weight, const real *s_to_m
     memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
     mix(weight, co, ci, w, 1, cop, ci * cop);
     for (long j = 0; j < {j}; j++) {{
-        transposed(s_to_mv + j * co * si, co, si, sm + j * si * cop, cop);
-        transposed(mv_to_s + j * so * ci, so, ci, ms + j * ci * sop, sop);
+        transposed(s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
+        transposed(mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
     }}
-    transposed(s_to_s, so, si, ss, sop);
+    transposed(s_to_s, si, so, si, ss, sop);
     if (bias_mv || bias_s) {{
         bm = ss + si * sop;
         padded(bias_mv, {j}, co, bm, cop);

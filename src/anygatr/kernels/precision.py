@@ -9,11 +9,14 @@ from torch import Tensor
 
 def shortened(*tensors: Any) -> tuple[Any, ...]:
     """The tensors, or None, in autocast's type if autocast is on, else as they are."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(None if t is None else t.to(dtype) for t in tensors)
+    dtype = autocast_type(tensors[0])
+    return tensors if dtype is None else tuple(None if t is None else t.to(dtype) for t in tensors)
+
+
+def autocast_type(x: Tensor) -> torch.dtype | None:
+    """The short type where autocast is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:

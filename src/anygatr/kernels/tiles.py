@@ -64,9 +64,9 @@ static void padded(const real *from, long rows, long width, real *to, long ld) {
         memset(to + r * ld + width, 0, (ld - width) * sizeof(real));
     }}
 }}
-static void transposed(const real *from, long rows, long width, real *to, long ld) {{
+static void transposed(const real *from, long stride, long rows, long width, real *to, long ld) {{
     for (long i = 0; i < rows; i += LANES) for (long j = 0; j < width; j++)
-        for (long l = i; l < LEAST(i + LANES, ld); l++) to[j * ld + l] = l < rows ? from[l * width + j] : 0;
+        for (long l = i; l < LEAST(i + LANES, ld); l++) to[j * ld + l] = l < rows ? from[l * stride + j] : 0;
 }}
 static void add_rows(const real *x, long rows, long width, real *sum) {{
     for (long r = 0; r < rows; r++) for (long i = 0; i < width; i++) sum[i] += x[r * width + i];

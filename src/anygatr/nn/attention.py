@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.attention import attention
-from anygatr.kernels.heads import Role, Roles, all_blades, channels, rows
+from anygatr.kernels.attend import AttendPlan, Layout, attend
+from anygatr.kernels.attend_native import Comparison, Streams
 from anygatr.kernels.packed import Packed
-from anygatr.kernels.precision import lengthened, shortened, without_autocast
+from anygatr.kernels.precision import autocast_type, lengthened, without_autocast
 from anygatr.nn import init
 from anygatr.nn.batch import Batch
 from anygatr.nn.linear import EquiLinear
@@ -50,10 +50,7 @@ class Attend(nn.Module):
         self.log_weights = nn.ParameterList([nn.Parameter(torch.zeros(heads, head.mv)) for _ in learned])
         self.size = sum(f.size for f in self.features) * head.mv + head.s
         self.precise = any(f.precise for f in self.features)
-        values = all_blades(self.blades, key_heads)
-        query, key = Role(self.features, heads, key=False), Role(self.features, key_heads, key=True)
-        self.together, self.queries, self.keys = Roles.of(query, key, values), Roles.of(query), Roles.of(key, values)
-        self.mixed = Roles.of(all_blades(self.blades, heads))
+        self.plan = AttendPlan.of(Comparison(self.features, heads, key_heads, self.blades))
         if rope and head.s < 2:
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
@@ -70,31 +67,40 @@ class Attend(nn.Module):
 
         There is one key head (multi-query) or as many as query heads; channels are head-major.
         """
+        short = None if self.precise else autocast_type(queries[0])
         with without_autocast(queries[0]):
-            if keys is None:
-                query, key, value = self._rows(queries, self.together, packed)
-            else:
-                (query,) = self._rows(queries, self.queries, packed)
-                key, value = self._rows(keys, self.keys, packed)
-        query, key, value = (lengthened if self.precise else shortened)(query, key, value)
-        with without_autocast(query):
-            out = attention(query, key, value, 1 / sqrt(max(self.size, 1)), mask, packed)
-            return channels(out, self.mixed, self.blades, self.head)
+            x, s = self._turned(queries, packed, of_keys=keys is None)
+            kx, ks = (None, None) if keys is None else self._turned(keys, packed, of_keys=True)
+            tokens = x.shape[1:-1]
+            layout = Layout(tokens[-1], tokens[-1] if kx is None else kx.shape[-2], mask, packed)
+            streams = Streams(x.flatten(1, -2), s.flatten(0, -2), _flat(kx, 1), _flat(ks, 0))
+            x, s = attend(streams, self._weights(x), layout, 1 / sqrt(max(self.size, 1)), self.plan, short)
+            return x.unflatten(1, tokens), s.unflatten(0, tokens)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per query of comparing and mixing `tokens` keys."""
         return 2 * tokens * self.heads * (self.size + self.blades * self.head.mv + self.head.s)
 
-    def _rows(self, stream: tuple[Tensor, Tensor], roles: Roles, packed: Packed | None) -> tuple[Tensor, ...]:
+    def _turned(
+        self, stream: tuple[Tensor, Tensor], packed: Packed | None, of_keys: bool
+    ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+        """A stream in at least float32, the scalars of its queries and keys, not of values, turned by their positions."""
         x, s = lengthened(*stream)
-        if self.rope:
-            position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
-            turned = s.shape[-1] - (0 if roles is self.queries else self.key_heads * self.head.s)  # all but the values
-            by_head = s[..., :turned].unflatten(-1, (-1, self.head.s))
-            s = torch.cat([rotate(by_head, position).flatten(-2), s[..., turned:]], -1)
-        weights = [weight.exp() for weight in self.log_weights]
-        stacked = torch.stack(weights) if weights else x.new_empty(0, self.heads, self.head.mv)
-        return rows(x, s, stacked.to(x.dtype), roles)
+        if not self.rope:
+            return x, s
+        position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
+        last = s.shape[-1] - (self.key_heads * self.head.s if of_keys else 0)
+        by_head = s[..., :last].unflatten(-1, (-1, self.head.s))
+        return x, torch.cat([rotate(by_head, position).flatten(-2), s[..., last:]], -1)
+
+    def _weights(self, like: Tensor) -> Float[Tensor, "w h c"]:
+        if not self.log_weights:
+            return like.new_empty(0, self.heads, self.head.mv)
+        return torch.stack([weight.exp() for weight in self.log_weights]).to(like.dtype)
+
+
+def _flat(t: Tensor | None, first: int) -> Tensor | None:
+    return None if t is None else t.flatten(first, -2)
 
 
 class SelfAttention(nn.Module):

@@ -1,0 +1,444 @@
+"""Attention in C from channels to channels: rows, logits, weights and mixtures of a block of keys never leave the cache."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import factorial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anygatr.features import Distance, Feature, Inner
+from anygatr.kernels import native
+from anygatr.kernels.tiles import matrix_product
+
+# axes: k blades, n query tokens, m key tokens, h heads, w learned features, c channels of a head
+KEYS = 512  # of a block: with their rows and the logits of some queries they fit the second cache
+QUERIES = 64
+CHUNK = 2048  # rows of queries that a thread takes at a time
+DEGREES = {"float": 7, "double": 13}  # of the polynomial for exponentials on [-log(2) / 2, log(2) / 2]
+
+
+class Comparison(NamedTuple):
+    """What is compared: the features of each channel; how many heads; the blades that are mixed."""
+
+    features: tuple[Feature, ...]
+    heads: int
+    key_heads: int
+    blades: int
+
+    @property
+    def known(self) -> bool:
+        """Whether C can be generated for all features."""
+        return all(type(feature) in EMITTERS for feature in self.features)
+
+
+class Streams(NamedTuple):
+    """Channels of queries, and of keys followed by values; the keys' are None where they follow the queries' own."""
+
+    x: Float[Tensor, "k n c_q"]
+    s: Float[Tensor, "n s_q"]
+    keys_x: Float[Tensor, "k m c_k"] | None
+    keys_s: Float[Tensor, "m s_k"] | None
+
+
+class Samples(NamedTuple):
+    """Where the samples' queries and keys begin and end; which keys are real, if not all."""
+
+    queries: Int[Tensor, " b+1"]
+    keys: Int[Tensor, " b+1"]
+    mask: Bool[Tensor, " m"] | None
+
+
+def forward(
+    streams: Streams, weights: Float[Tensor, "w h c"], samples: Samples, scale: float, comparison: Comparison
+) -> tuple[Float[Tensor, "k n hc"], Float[Tensor, "n hs"], Float[Tensor, "n h"]]:
+    """The mixed channels and, of each query, the logarithm of the sum of exponentials."""
+    x, s, mv, scalars = streams.x, streams.s, *_head(streams, comparison)
+    out_x = x.new_empty(comparison.blades, x.shape[1], comparison.heads * mv)
+    out_s = s.new_empty(x.shape[1], comparison.heads * scalars)
+    total = x.new_empty(x.shape[1], comparison.heads)
+    _run("attend", streams, weights, samples, scale, comparison, (out_x, out_s, total))
+    return out_x, out_s, total
+
+
+def backward(
+    grads: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor],
+    streams: Streams,
+    weights: Float[Tensor, "w h c"],
+    samples: Samples,
+    scale: float,
+    comparison: Comparison,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the streams and of the weights from the mixed channels' and what `forward` returned.
+
+    Every sample must have keys.
+    """
+    found = [None if t is None else t.new_empty(t.shape) for t in streams]
+    threads, (tokens, heads) = torch.get_num_threads(), results[2].shape
+    size = sum(f.size for f in comparison.features) * weights.shape[-1] + _head(streams, comparison)[1]
+    blocks = int(samples.keys.diff().max()) > KEYS if len(samples.keys) > 1 else False
+    rows = weights.new_zeros(threads, tokens, heads, size) if blocks else None  # sums over blocks of keys, for each thread
+    grad_weights = weights.new_zeros(threads, *weights.shape)
+    dots = torch.empty_like(results[2]) if blocks else None
+    others = (*(g.contiguous() for g in grads), *results, *found, grad_weights, rows, dots)
+    _run("attend_backward", streams, weights, samples, scale, comparison, others)
+    return *found, grad_weights.sum(0)
+
+
+def _head(streams: Streams, comparison: Comparison) -> tuple[int, int]:
+    """The multivector and scalar channels of a head."""
+    heads = comparison.heads + (2 * comparison.key_heads if streams.keys_x is None else 0)
+    return streams.x.shape[-1] // heads, streams.s.shape[-1] // heads
+
+
+def _run(
+    name: str,
+    streams: Streams,
+    weights: Tensor,
+    samples: Samples,
+    scale: float,
+    comparison: Comparison,
+    others: Sequence[Tensor | None],
+) -> None:
+    mv, scalars = _head(streams, comparison)
+    source = attend_source(comparison.features, comparison.blades, mv, native.REALS[weights.dtype])
+    factor = torch.tensor([scale], dtype=torch.float64)
+    tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, factor, *others]
+    kept = [None if t is None else t.contiguous() for t in tensors]
+    counts = (streams.x.shape[1], *(() if streams.keys_x is None else streams.keys_x.shape[1:2]))
+    sizes = (counts[0], counts[-1], len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
+    run = native.function(source, name, len(kept), len(sizes) + 1)
+    run(*(None if t is None else t.data_ptr() for t in kept), *sizes, torch.get_num_threads())
+
+
+@lru_cache(maxsize=64)
+def attend_source(features: tuple[Feature, ...], blades: int, width: int, real: str) -> str:
+    """C of `attend` and `attend_backward` for heads of `width` multivector channels."""
+    whole = (Inner(tuple(range(blades)), (1.0,) * blades),)
+    roles = (("query", features, False), ("key", features, True), ("value", whole, True))
+    rows = "".join(_rows(name, parts, key, blades, real) for name, parts, key in roles)
+    sizes = f"#define C {width}\n#define BLADES {blades}\n#define SIZE {sum(f.size for f in features)}\n"
+    blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n"
+    return matrix_product(real) + sizes + blocks + rows + _exponential(real) + COMMON + FORWARD + BACKWARD
+
+
+def _exponential(real: str) -> str:
+    """C of exponentials of non-positive vectors: zero where the result would slow matrix products down or underflow."""
+    degree, (integer, bias, shift) = DEGREES[real], {"float": ("int", 127, 23), "double": ("long", 1023, 52)}[real]
+    horner = "".join(f"p = p * r + (real){1 / factorial(d)!r};\n" for d in range(degree - 1, -1, -1))
+    return f"""
+typedef {integer} ivec __attribute__((vector_size(BYTES), aligned(sizeof(real))));
+static inline vec exponential(vec x) {{
+    ivec n = __builtin_convertvector(x * (real)1.4426950408889634 - (real)0.5, ivec);
+    vec r = x - __builtin_convertvector(n, vec) * (real)0.6931471805599453, p = (vec){{0}} + (real){1 / factorial(degree)!r};
+    {horner}
+    ivec power = (n + {bias}) << {shift}, far = x < (real)-69;
+    return (vec)((ivec)(p * (vec)power) & ~far);
+}}
+"""
+
+
+def _rows(name: str, features: tuple[Feature, ...], key: bool, blades: int, real: str) -> str:
+    """C of the row that a head's channels make, and of its derivative."""
+    forward = backward = ""
+    place = learned = 0
+    begun: set[int] = set()
+    for feature in features:
+        weight = f"w[({learned} * heads + h) * C + i]" if feature.learned and not key else "1"
+        there, back = EMITTERS[type(feature)](feature, key, place, weight, begun, real)
+        forward, backward = forward + there, backward + back
+        place += feature.size
+        learned += feature.learned
+    backward = "".join(f"gx[{b} * K + i] = 0;\n" for b in range(blades) if b not in begun) + backward
+    return f"""
+#define LEARNED_{name} {0 if key else learned}
+static void {name}_row(const real *restrict x, const real *restrict w, real *restrict o, long K, long heads, long h) {{
+    for (int i = 0; i < C; i++) {{ {forward} }}
+}}
+static void {name}_row_backward(const real *restrict x, const real *restrict w, const real *restrict g,
+                                real *restrict gx, real *restrict gw, long K, long heads, long h) {{
+    for (int i = 0; i < C; i++) {{ {backward} }}
+}}
+"""
+
+
+def _inner(feature: Inner, key: bool, place: int, weight: str, begun: set[int], real: str) -> tuple[str, str]:
+    forward = backward = ""
+    for j, (blade, sign) in enumerate(zip(feature.blades, feature.signs, strict=True)):
+        factor = sign if key else 1.0
+        forward += f"o[{place + j} * C + i] = {factor} * x[{blade} * K + i];\n"
+        backward += f"gx[{blade} * K + i] {_assign(blade, begun)} {factor} * g[{place + j} * C + i];\n"
+    return forward, backward
+
+
+def _distance(feature: Distance, key: bool, place: int, weight: str, begun: set[int], real: str) -> tuple[str, str]:
+    """With u = w / (w^2 + eps), W = w u and P = p u: (|P|^2, W^2, W P) of a query, (-W^2, -|P|^2, 2 W P) of a key."""
+    axes = range(len(feature.coordinates))
+    o = [f"o[{place + j} * C + i]" for j in range(feature.size)]
+    g = [f"(m * g[{place + j} * C + i])" for j in range(feature.size)]
+    common = f"{real} m = {weight}, v = x[{feature.weight} * K + i], u = v / (v * v + ({real}){feature.eps}), W = v * u;\n"
+    for j, (blade, sign) in enumerate(zip(feature.coordinates, feature.signs, strict=True)):
+        common += f"{real} p{j} = {sign} * x[{blade} * K + i], P{j} = p{j} * u;\n"
+    common += f"{real} PP = {' + '.join(f'P{j} * P{j}' for j in axes)};\n"
+    values = ["-W * W", "-PP", *(f"2 * W * P{j}" for j in axes)] if key else ["PP", "W * W", *(f"W * P{j}" for j in axes)]
+    forward = "".join(f"{target} = m * ({value});\n" for target, value in zip(o, values, strict=True))
+    cross = " + ".join(f"P{j} * {g[2 + j]}" for j in axes)
+    if key:
+        slopes = [f"-2 * W * {g[0]} + 2 * ({cross})"] + [f"-2 * P{j} * {g[1]} + 2 * W * {g[2 + j]}" for j in axes]
+    else:
+        slopes = [f"2 * W * {g[1]} + {cross}"] + [f"2 * P{j} * {g[0]} + W * {g[2 + j]}" for j in axes]
+    backward = f"{real} dW = {slopes[0]}, du = v * dW;\n"
+    for j, slope in enumerate(slopes[1:]):
+        backward += f"{real} d{j} = {slope}; du += p{j} * d{j};\n"
+    down = f"(v * v + ({real}){feature.eps})"
+    bend = f"(({real}){feature.eps} - v * v) / ({down} * {down})"
+    backward += f"gx[{feature.weight} * K + i] {_assign(feature.weight, begun)} u * dW + {bend} * du;\n"
+    for j, (blade, sign) in enumerate(zip(feature.coordinates, feature.signs, strict=True)):
+        backward += f"gx[{blade} * K + i] {_assign(blade, begun)} {sign} * u * d{j};\n"
+    if weight != "1":
+        total = " + ".join(f"g[{place + j} * C + i] * ({value})" for j, value in enumerate(values))
+        backward += f"{weight.replace('w[', 'gw[')} += {total};\n"
+    return f"{{ {common}{forward} }}\n", f"{{ {common}{backward} }}\n"
+
+
+def _assign(blade: int, begun: set[int]) -> str:
+    """Write a blade's gradient the first time, add to it later."""
+    operator = "+=" if blade in begun else "="
+    begun.add(blade)
+    return operator
+
+
+EMITTERS: dict[type, Any] = {Inner: _inner, Distance: _distance}
+
+COMMON = """
+#define FAR ((real)-1e30)
+static inline real sum_of(vec x) { real s = 0; for (int l = 0; l < LANES; l++) s += x[l]; return s; }
+static inline real most_of(vec x) { real s = x[0]; for (int l = 1; l < LANES; l++) s = x[l] > s ? x[l] : s; return s; }
+static inline vec larger(vec a, vec b) { ivec w = a > b; return (vec)(((ivec)a & w) | ((ivec)b & ~w)); }
+
+/* channels of one kind of head: x and s begin at its first channel, tokens are X and S numbers apart, blades K */
+typedef struct { const real *x, *s; real *gx, *gs; long X, S, K; } part;
+typedef struct { part query, key, value; long heads, key_heads, scalars, F, W, Fp, Wp; const real *w; } problem;
+
+static problem of(const real *x, const real *s, const real *kx, const real *ks, const real *w, real *gx, real *gs,
+                  real *gkx, real *gks, long n, long m, long heads, long key_heads, long scalars) {
+    long own = kx == 0 && ks == 0 ? heads : 0, all = own ? heads + 2 * key_heads : 2 * key_heads;
+    if (own) { kx = x; ks = s; gkx = gx; gks = gs; }
+    long X = (own ? all : heads) * C, S = (own ? all : heads) * scalars, KX = all * C, KS = all * scalars;
+    problem p = {.heads = heads, .key_heads = key_heads, .scalars = scalars, .w = w};
+    p.query = (part){x, s, gx, gs, X, S, n * X};
+    p.key = (part){kx + own * C, ks + own * scalars, gkx + own * C, gks + own * scalars, KX, KS, m * KX};
+    long at = own + key_heads;
+    p.value = (part){kx + at * C, ks + at * scalars, gkx + at * C, gks + at * scalars, KX, KS, m * KX};
+    p.F = SIZE * C + scalars, p.W = BLADES * C + scalars, p.Fp = UP(p.F), p.Wp = UP(p.W);
+    return p;
+}
+/* row r of a sample whose first token is `at`, for key head g: queries of all heads that share it, token by token */
+#define TOKEN(r) (at + (r) / each)
+#define HEAD(r) (g * each + (r) % each)
+static void scalars_to(const part *q, long token, long head, long scalars, real *to) {
+    for (long j = 0; j < scalars; j++) to[j] = q->s[token * q->S + head * scalars + j];
+}
+static void scalars_from(const part *q, long token, long head, long scalars, const real *from) {
+    for (long j = 0; j < scalars; j++) q->gs[token * q->S + head * scalars + j] = from[j];
+}
+static void query_rows(const problem *p, long at, long g, long each, long first, long n, real scale, real *to) {
+    for (long r = 0; r < n; r++, to += p->Fp) {
+        long token = TOKEN(first + r), head = HEAD(first + r);
+        query_row(p->query.x + token * p->query.X + head * C, p->w, to, p->query.K, p->heads, head);
+        scalars_to(&p->query, token, head, p->scalars, to + SIZE * C);
+        for (long j = 0; j < p->F; j++) to[j] *= scale;
+    }
+}
+static void key_rows(const problem *p, long at, long g, long n, real *to) {
+    for (long r = 0; r < n; r++, to += p->Fp) {
+        key_row(p->key.x + (at + r) * p->key.X + g * C, p->w, to, p->key.K, p->heads, g);
+        scalars_to(&p->key, at + r, g, p->scalars, to + SIZE * C);
+    }
+}
+static void value_rows(const part *v, long at, long g, long each, long first, long n, long scalars, real *to, long ld) {
+    for (long r = 0; r < n; r++, to += ld) {
+        value_row(v->x + TOKEN(first + r) * v->X + HEAD(first + r) * C, 0, to, v->K, 0, 0);
+        scalars_to(v, TOKEN(first + r), HEAD(first + r), scalars, to + BLADES * C);
+    }
+}
+static void bias_of(const unsigned char *mask, long keys, real *bias, long all) {
+    for (long j = 0; j < keys; j++) bias[j] = mask && !mask[j] ? FAR : 0;
+    for (long j = keys; j < all; j++) bias[j] = FAR;
+}
+static real *zeros(long numbers) { real *out = buffer(numbers); memset(out, 0, numbers * sizeof(real)); return out; }
+/* the sample that a task or token belongs to, those of sample b being first[b], ..., first[b + 1] - 1 */
+static long sample_of(long task, const long *first, long samples) {
+    long low = 0, high = samples;
+    while (high - low > 1) { long mid = (low + high) / 2; if (first[mid] <= task) low = mid; else high = mid; }
+    return low;
+}
+static long *tasks_of(const long *at, long samples, long each, long size, long heads) {
+    long *first = malloc((samples + 1) * sizeof(long));
+    first[0] = 0;
+    for (long b = 0; b < samples; b++) first[b + 1] = first[b] + heads * (((at[b + 1] - at[b]) * each + size - 1) / size);
+    return first;
+}
+"""
+
+FORWARD = """
+void attend(const real *x, const real *s, const real *kx, const real *ks, const real *w, const unsigned char *mask,
+            const long *q_at, const long *k_at, const double *scale, real *out_x, real *out_s, real *total,
+            long tokens, long key_tokens, long samples, long heads, long key_heads, long scalars, long threads) {
+    problem p = of(x, s, kx, ks, w, 0, 0, 0, 0, tokens, key_tokens, heads, key_heads, scalars);
+    part out = {0, 0, out_x, out_s, heads * C, heads * scalars, tokens * heads * C};
+    long each = heads / key_heads, *first = tasks_of(q_at, samples, each, CHUNK, key_heads);
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+    long room = KEYS + LANES, Fp = p.Fp, Wp = p.Wp;
+    real *kb = zeros(KEYS * Fp), *kt = buffer(p.F * room), *vb = zeros(KEYS * Wp), *qb = zeros(QUERIES * Fp);
+    real *logits = buffer(QUERIES * room), *mixed = buffer(CHUNK * Wp), *bias = buffer(KEYS);
+    real *top = buffer(CHUNK), *sum = buffer(CHUNK);
+    #pragma omp for schedule(dynamic)
+    for (long task = 0; task < first[samples]; task++) {
+        long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;
+        long chunks = (rows + CHUNK - 1) / CHUNK, g = (task - first[b]) / chunks, keys = k_at[b + 1] - k_at[b];
+        long start = (task - first[b]) % chunks * CHUNK, end = LEAST(start + CHUNK, rows);
+        for (long j = 0; j < keys; j += KEYS) {
+            long m = LEAST(KEYS, keys - j), mp = UP(m), ld = mp + LANES;
+            key_rows(&p, k_at[b] + j, g, m, kb);
+            transposed(kb, Fp, m, p.F, kt, ld);
+            value_rows(&p.value, k_at[b] + j, g, 1, 0, m, scalars, vb, Wp);
+            bias_of(mask ? mask + k_at[b] + j : 0, m, bias, mp);
+            for (long i = start; i < end; i += QUERIES) {
+                long n = LEAST(QUERIES, end - i);
+                real *o = mixed + (i - start) * Wp;
+                query_rows(&p, at, g, each, i, n, (real)*scale, qb);
+                product(n, mp, p.F, qb, Fp, 1, kt, ld, logits, ld, 0, 0);
+                for (long r = 0; r < n; r++) {
+                    real *row = logits + r * ld, was = j ? top[i - start + r] : FAR;
+                    vec most = (vec){0} + was, all = {0};
+                    for (long c = 0; c < mp; c += LANES) {
+                        AT(row + c) += AT(bias + c);
+                        most = larger(AT(row + c), most);
+                    }
+                    real now = most_of(most), less = j ? exp(was - now) : 0;
+                    for (long c = 0; c < mp; c += LANES) all += AT(row + c) = exponential(AT(row + c) - now);
+                    top[i - start + r] = now;
+                    sum[i - start + r] = (j ? less * sum[i - start + r] : 0) + sum_of(all);
+                    if (j) for (long c = 0; c < p.W; c++) o[r * Wp + c] *= less;
+                }
+                product(n, Wp, m, logits, ld, 1, vb, Wp, o, Wp, j ? o : 0, Wp);
+            }
+        }
+        for (long r = start; r < end; r++) {
+            real *o = mixed + (r - start) * Wp, less = keys ? 1 / sum[r - start] : 0;
+            long token = TOKEN(r), head = HEAD(r);
+            for (long c = 0; c < p.W; c++) o[c] = keys ? less * o[c] : 0;
+            value_row_backward(0, 0, o, out.gx + token * out.X + head * C, 0, out.K, 0, 0);
+            scalars_from(&out, token, head, scalars, o + BLADES * C);
+            total[token * heads + head] = keys ? top[r - start] + log(sum[r - start]) : 0;
+        }
+    }
+    free(kb); free(kt); free(vb); free(qb); free(logits); free(mixed); free(bias); free(top); free(sum);
+    }
+    free(first);
+}
+"""
+
+BACKWARD = """
+void attend_backward(const real *x, const real *s, const real *kx, const real *ks, const real *w, const unsigned char *mask,
+                     const long *q_at, const long *k_at, const double *scale, const real *grad_x, const real *grad_s,
+                     const real *out_x, const real *out_s, const real *total, real *gx, real *gs, real *gkx, real *gks,
+                     real *gw, real *sums, real *dots,
+                     long tokens, long key_tokens, long samples, long heads, long key_heads, long scalars, long threads) {
+    problem p = of(x, s, kx, ks, w, gx, gs, gkx, gks, tokens, key_tokens, heads, key_heads, scalars);
+    part grad = {grad_x, grad_s, 0, 0, heads * C, heads * scalars, tokens * heads * C};
+    long each = heads / key_heads, *first = tasks_of(k_at, samples, 1, KEYS, key_heads);
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+    long room = KEYS + LANES, Fp = p.Fp, Wp = p.Wp, learned = LEARNED_query * heads * C;
+    real *own_w = gw + omp_get_thread_num() * learned, *own = sums ? sums + omp_get_thread_num() * tokens * heads * p.F : 0;
+    if (sums) {
+        #pragma omp for schedule(static)
+        for (long t = 0; t < tokens; t++) for (long h = 0; h < heads; h++) {
+            real dot = 0;
+            for (long b = 0; b < BLADES; b++) for (long i = 0; i < C; i++) {
+                long place = b * grad.K + t * grad.X + h * C + i;
+                dot += grad_x[place] * out_x[place];
+            }
+            for (long i = t * grad.S + h * scalars; i < t * grad.S + (h + 1) * scalars; i++) dot += grad_s[i] * out_s[i];
+            dots[t * heads + h] = dot;
+        }
+    }
+    real *kb = zeros(KEYS * Fp), *kt = buffer(p.F * room), *vb = zeros(KEYS * Wp), *vt = buffer(p.W * room);
+    real *qb = zeros(QUERIES * Fp), *ob = zeros(QUERIES * Wp), *weights = buffer(QUERIES * room);
+    real *ds = buffer(QUERIES * room), *gq = buffer(QUERIES * Fp), *gk = buffer(KEYS * Fp), *gv = buffer(KEYS * Wp);
+    real *bias = buffer(KEYS);
+    #pragma omp for schedule(dynamic)
+    for (long task = 0; task < first[samples]; task++) {
+        long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;
+        long keys = k_at[b + 1] - k_at[b], blocks = (keys + KEYS - 1) / KEYS, g = (task - first[b]) / blocks;
+        long j = (task - first[b]) % blocks * KEYS, m = LEAST(KEYS, keys - j), mp = UP(m), ld = mp + LANES;
+        key_rows(&p, k_at[b] + j, g, m, kb);
+        transposed(kb, Fp, m, p.F, kt, ld);
+        value_rows(&p.value, k_at[b] + j, g, 1, 0, m, scalars, vb, Wp);
+        transposed(vb, Wp, m, p.W, vt, ld);
+        bias_of(mask ? mask + k_at[b] + j : 0, m, bias, mp);
+        memset(gk, 0, m * Fp * sizeof(real));
+        memset(gv, 0, m * Wp * sizeof(real));
+        for (long i = 0; i < rows; i += QUERIES) {
+            long n = LEAST(QUERIES, rows - i);
+            query_rows(&p, at, g, each, i, n, (real)*scale, qb);
+            value_rows(&grad, at, g, each, i, n, scalars, ob, Wp);
+            product(n, mp, p.F, qb, Fp, 1, kt, ld, weights, ld, 0, 0);
+            product(n, mp, p.W, ob, Wp, 1, vt, ld, ds, ld, 0, 0);
+            for (long r = 0; r < n; r++) {
+                long place = TOKEN(i + r) * heads + HEAD(i + r);
+                vec both = {0};
+                for (long c = r * ld; c < r * ld + mp; c += LANES) {
+                    AT(weights + c) = exponential(AT(weights + c) + AT(bias + c - r * ld) - total[place]);
+                    both += AT(ds + c) *= AT(weights + c);
+                }
+                real dot = blocks > 1 ? dots[place] : sum_of(both);
+                for (long c = r * ld; c < r * ld + mp; c += LANES) AT(ds + c) -= AT(weights + c) * dot;
+            }
+            product(n, Fp, m, ds, ld, 1, kb, Fp, gq, Fp, 0, 0);
+            for (long r = 0; r < n; r++) {
+                long token = TOKEN(i + r), head = HEAD(i + r), place = token * p.query.X + head * C;
+                real *row = gq + r * Fp, *to = blocks > 1 ? own + (token * heads + head) * p.F : row;
+                for (long c = 0; c < p.F; c++) to[c] = (blocks > 1 ? to[c] : 0) + (real)*scale * row[c];
+                if (blocks > 1) continue;
+                query_row_backward(x + place, w, row, gx + place, own_w, p.query.K, heads, head);
+                scalars_from(&p.query, token, head, scalars, row + SIZE * C);
+            }
+            product(m, Wp, n, weights, 1, ld, ob, Wp, gv, Wp, gv, Wp);
+            product(m, Fp, n, ds, 1, ld, qb, Fp, gk, Fp, gk, Fp);
+        }
+        for (long r = 0; r < m; r++) {
+            long token = k_at[b] + j + r, place = token * p.key.X + g * C;
+            key_row_backward(p.key.x + place, w, gk + r * Fp, p.key.gx + place, 0, p.key.K, heads, g);
+            scalars_from(&p.key, token, g, scalars, gk + r * Fp + SIZE * C);
+            value_row_backward(0, 0, gv + r * Wp, p.value.gx + place, 0, p.value.K, 0, 0);
+            scalars_from(&p.value, token, g, scalars, gv + r * Wp + BLADES * C);
+        }
+    }
+    if (sums) {
+        #pragma omp for schedule(static)
+        for (long t = 0; t < tokens; t++) {
+            long b = sample_of(t, q_at, samples);
+            if (k_at[b + 1] - k_at[b] <= KEYS) continue;
+            for (long h = 0; h < heads; h++) {
+                real *row = sums + (t * heads + h) * p.F;
+                long place = t * p.query.X + h * C;
+                for (long k = 1; k < threads; k++)
+                    for (long c = 0; c < p.F; c++) row[c] += row[k * tokens * heads * p.F + c];
+                query_row_backward(x + place, w, row, gx + place, own_w, p.query.K, heads, h);
+                scalars_from(&p.query, t, h, scalars, row + SIZE * C);
+            }
+        }
+    }
+    free(kb); free(kt); free(vb); free(vt); free(qb); free(ob); free(weights);
+    free(ds); free(gq); free(gk); free(gv); free(bias);
+    }
+    free(first);
+}
+"""
