@@ -18,12 +18,11 @@ from typing import Any
 
 import torch
 
-from anygatr.lab.budgets import step_seconds
 from anygatr.lab.cli import main as anygatr
 from anygatr.lab.data import nbody
-from anygatr.lab.measure import peak_memory_mb
 from anygatr.lab.models import build, parameters
 from anygatr.lab.recipe import BASELINES, recipe
+from anygatr.lab.rehearsal import step_seconds, training_memory_mb
 from anygatr.lab.state import write_json
 from anygatr.lab.task import Task
 
@@ -109,7 +108,7 @@ def quick_commands(model: str) -> tuple[str, str]:
 
 
 def measure_cost(out: Path) -> None:
-    """Time and memory of a step at the paper's size, each model in a process of its own."""
+    """Time and memory of a step at the paper's size, each model in a process of its own: one alone may take gigabytes."""
     rows = []
     for model in ("E", "P", "iP", "C"):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -119,13 +118,15 @@ def measure_cost(out: Path) -> None:
 
 
 def _cost(model: str) -> dict[str, Any]:
-    """In a fresh process, so that the peak of memory is this model's."""
     torch.set_num_threads(1)
     made = replace(recipe("paper", model), origin="mass")
     train = nbody.load("data/nbody-figure").split("train").subset(made.batch)
-    seconds = step_seconds(made, train)
-    size = parameters(build(Task.of(train), made))
-    return {"model": model, "parameters": size, "seconds_per_step": seconds, "peak_memory_mb": peak_memory_mb()}
+    return {
+        "model": model,
+        "parameters": parameters(build(Task.of(train), made)),
+        "seconds_per_step": step_seconds(made, train),
+        "training_memory_mb": training_memory_mb(made, train),
+    }
 
 
 def main() -> None:

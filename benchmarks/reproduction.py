@@ -13,6 +13,7 @@ from typing import Any
 from nbody_experiments import EXPERIMENTS, QUICK, Experiment, quick_commands
 from reproduction_claims import Rows, claims, compare, name, of, rows_of
 from reproduction_figures import ablations, error_against_data
+from reproduction_memory import complete, complete_paper_size
 
 from anygatr.lab.report.rows import Row, load
 from anygatr.lab.report.spread import spread
@@ -20,6 +21,7 @@ from anygatr.lab.report.wording import count, measured, number
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, VARIANTS = "img/reproduction-nbody.svg", "img/reproduction-ablations.svg"
+PAPER_SIZE = "results/nbody-paper-size.json"
 PUBLISHED = {"iP": 0.0005, "segnn": 0.0006, "se3_transformer": 0.0025, "transformer": 0.0050}
 """Evaluation errors in the README of official GATr, to the digits given there."""
 OFFICIAL = {"eval": 0.000548, "val": 0.000223}
@@ -45,12 +47,16 @@ class Results:
                 raise ValueError(f"{directory}: {loaded.problems[0]}")
             found[key] = tuple(row for row in rows_of(loaded) if row.model in experiment.models)
         quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
-        cost = root / "results/nbody-paper-size.json"
+        cost = root / PAPER_SIZE
         return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [])
 
 
 def main() -> None:
-    """Write the page and draw its figures."""
+    """Write the page and draw its figures, once every row has its memory."""
+    for experiment in EXPERIMENTS.values():
+        complete(ROOT / experiment.out)
+    if (ROOT / PAPER_SIZE).exists():
+        complete_paper_size(ROOT / PAPER_SIZE)
     results = Results.read(ROOT)
     docs = ROOT / "docs"
     (docs / "img").mkdir(exist_ok=True)
@@ -134,8 +140,9 @@ The same with medians per sample, which close encounters do not dominate:
     }
 
 What a run costs, and what happens to its error on systems 200 further away and on systems with two more bodies (over the
-evaluation error; 1 is no change). Times are by the clock on a machine shared with other work, so small differences between
-them mean little:
+evaluation error; 1 is no change). Memory is the most that weights, gradients, moments, activations and temporaries take at
+once in a step; it is counted by the allocator. Times are by the clock on a machine shared with other work, so small
+differences between them mean little:
 
 {
         _table(
@@ -149,7 +156,7 @@ them mean little:
 
 
 def _cost(model: str, rows: Rows) -> tuple[str, ...]:
-    values = [_values(rows, key) for key in ("parameters", "milliseconds_per_step", "peak_memory_mb", "seconds")]
+    values = [_values(rows, key) for key in ("parameters", "milliseconds_per_step", "training_memory_mb", "seconds")]
     moved = [_ratio(rows, split) for split in ("e3_generalization", "object_generalization")]
     return (name(model), *values, *moved)
 
@@ -168,7 +175,7 @@ def _paper_size(results: Results) -> str:
     if not results.cost:
         return "The cost at the paper's size has not been measured yet."
     rows = [
-        (name(row["model"]), f"{row['parameters']:,}", number(row["seconds_per_step"]), f"{row['peak_memory_mb']:,.0f}")
+        (name(row["model"]), f"{row['parameters']:,}", number(row["seconds_per_step"]), f"{row['training_memory_mb']:,.0f}")
         for row in results.cost
     ]
     return f"""At the paper's size, 20 blocks, 32 multivector and 128 scalar channels, batches of 64 samples of 16 bodies, a

@@ -121,7 +121,7 @@ def _figure(rows: Rows) -> list[Claim]:
         Claim("P-GATr does not perform well", "figure", against("P", ("E", *best))),
         Claim("E-GATr overfits faster (evaluation over training error)", "figure", against("E", best, FEW, read=_gap)),
         Claim("E-GATr takes the least time (of a step)", "figure", against(dear, "E", read=_value("milliseconds_per_step"))),
-        Claim("E-GATr takes the least memory (of the process)", "figure", against(dear, "E", read=_value("peak_memory_mb"))),
+        Claim("E-GATr takes the least memory (of a step)", "figure", against(dear, "E", read=_value("training_memory_mb"))),
     ]
 
 

@@ -27,7 +27,7 @@ from anygatr.lab.train import train
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 8, "lr": 3e-3, "validate_every": 4}
 ROW = {
     "model", "size", "seed", "status", "error", "parameters", "steps", "seconds", "milliseconds_per_step",
-    "milliseconds_inference_per_sample", "peak_memory_mb", "max_coefficient", "spikes", "nonfinite", "metrics", "curve",
+    "milliseconds_inference_per_sample", "training_memory_mb", "max_coefficient", "spikes", "nonfinite", "metrics", "curve",
     "equivariance", "config",
 }  # fmt: skip
 
@@ -126,6 +126,7 @@ def test_budgets(data, tmp_path):
     [
         ({"models": ("E", "transfomer")}, "did you mean transformer"),
         ({"models": ("Cc",)}, "unknown"),
+        ({"models": ("E", "C-GATr")}, "did you mean C?"),
         ({"models": ()}, "models is empty"),
         ({"sizes": (16, 1000)}, "sizes contains 1000, but there are 32"),
         ({"sizes": (0,)}, "sizes contains 0"),
@@ -165,6 +166,11 @@ def test_bad_files_are_refused(data, tmp_path):
     np.savez(tmp_path / "coincident.npz", **nbody)
     with pytest.raises(ValueError, match="two bodies coincide"):
         compare(config(str(tmp_path / "coincident.npz"), tmp_path / "cmp", inputs=(), target=()))
+    whole = nbody | {"x_initial": good["position"]}
+    for change, message in (({"v_initial": None}, "'v_initial' is missing"), ({"m": -good["mass"]}, "not positive")):
+        np.savez(tmp_path / "nbody.npz", **{name: x for name, x in (whole | change).items() if x is not None})
+        with pytest.raises(ValueError, match=message):
+            compare(config(str(tmp_path / "nbody.npz"), tmp_path / "cmp", inputs=(), target=()))
 
 
 def test_another_experiment_is_refused(data, tmp_path):
@@ -185,6 +191,8 @@ def test_another_experiment_is_refused(data, tmp_path):
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(ValueError, match=r"holds no comparison but thesis.tex"):
         start(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"thesis.tex' is a file; name a directory"):
+        compare(config(data, tmp_path / "other" / "thesis.tex"))
 
 
 def _started(asked: CompareConfig, folder: Path) -> subprocess.Popen:

@@ -1,5 +1,7 @@
-"""Data nobody shaped for us, trained through the command's function to well below the trivial predictor."""
+"""Data nobody shaped for us, trained by the command line to well below the trivial predictor."""
 
+import shlex
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +9,16 @@ import pytest
 import torch
 from samples import charges, planar, poses
 
-from anygatr.lab.commands import PredictConfig, TrainConfig
+from anygatr.lab.cli import main
+from anygatr.lab.commands import PredictConfig, TrainConfig, command_line
 from anygatr.lab.metrics import trivial_mse
 from anygatr.lab.models import build
 from anygatr.lab.predict import predict
 from anygatr.lab.recipe import recipe
+from anygatr.lab.runs import RESULT
 from anygatr.lab.source import Source, warn_of_unseen_count
+from anygatr.lab.state import read_json
 from anygatr.lab.task import Task
-from anygatr.lab.train import train
 
 SMALL = {"blocks": 2, "mv": 8, "s": 16, "heads": 4, "batch": 32, "lr": 3e-3, "lr_end": 1e-4, "threads": 1}
 CHARGES = {"place": "point", "charge": "scalar"}
@@ -23,9 +27,9 @@ CHARGES = {"place": "point", "charge": "scalar"}
 def score(path: Path, out: Path, **asked) -> float:
     """The evaluation error relative to that of the trivial predictor."""
     config = TrainConfig(data=str(path), out=str(out), **SMALL | asked)
-    row = train(config)
+    main(shlex.split(command_line("train", config))[1:])
     data = Source.of(config).load()
-    return row["metrics"]["eval"]["mse"] / trivial_mse(data.split("train"), data.split("eval"))
+    return read_json(out / RESULT)["metrics"]["eval"]["mse"] / trivial_mse(data.split("train"), data.split("eval"))
 
 
 def test_forces_in_the_plane(tmp_path):
@@ -57,6 +61,13 @@ def test_energy_of_charges(tmp_path, model):
     fitted = known @ np.linalg.lstsq(known, arrays["energy"], rcond=None)[0]
     blind = (arrays["energy"] - fitted).var() / arrays["energy"].var()
     assert score(path, tmp_path / "run", model=model, steps=800, **fields) < 0.5 * blind
+
+
+def test_a_number_of_tokens_that_is_given_is_not_missed(tmp_path):
+    path = str(charges(tmp_path / "c.npz", samples=30))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_unseen_count(Source(path, CHARGES | {"number": "scalar"}, {"energy": "scalar"}).load())
 
 
 @pytest.mark.parametrize("model", ["E", "P", "iP", "C", "transformer"])

@@ -259,8 +259,29 @@ def test_command_line_functions(data, tmp_path):
 def test_tensorboard_is_optional(data, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run, loaded = start(config(data, tmp_path))
-    with pytest.raises(ValueError, match="pip install tensorboard"):
+    with pytest.raises(ValueError, match="anygatr\\[tensorboard\\]"):
         fit(run, loaded, tensorboard=True)
+
+
+def test_tensorboard_holds_what_the_lines_hold(data, tmp_path):
+    """Also of a run that was stopped beyond its last state: what is taken back is taken back in both."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run, loaded = start(config(data, tmp_path, steps=30))
+    state = run.directory / STATE
+    with pytest.raises(KeyboardInterrupt):
+        fit(run, loaded, interrupt_at(17), tensorboard=True)
+    kept = state.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        fit(run, loaded, interrupt_at(27), tensorboard=True)
+    state.write_bytes(kept)
+    fit(run, loaded, tensorboard=True)
+    lines = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
+    written = {(name, line["step"]): value for line in lines for name, value in line.items() if name != "step"}
+    events = accumulator.EventAccumulator(str(run.directory / "tensorboard")).Reload()
+    shown = [((name, e.step), e.value) for name in events.Tags()["scalars"] for e in events.Scalars(name)]
+    assert len(shown) == len(written)
+    assert dict(shown) == pytest.approx(written, rel=1e-6)
+    assert {"loss", "error", "norm", "lr", "val_mse"} <= {name for name, _ in written}
 
 
 @pytest.mark.parametrize(
@@ -280,7 +301,8 @@ def test_the_recorded_command_repeats_the_run(asked):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "iPP"}, "known: C, E, L, P, .*iP"),
+        ({"model": "iPP"}, "did you mean iP"),
+        ({"model": "quaternion"}, "known: C, E, L, P, .*iP"),
         ({"size": 1000}, "size=1000 is larger than the 32"),
         ({"heads": 3}, "heads=3"),
         ({"ema": 1.0}, "ema=1.0"),

@@ -101,7 +101,7 @@ def row(model: str, size: int, seed: int, has_shift: bool = True) -> dict:
         "seconds": steps * pace / 1000,
         "milliseconds_per_step": pace * float(np.exp(0.03 * rng.standard_normal())),
         "milliseconds_inference_per_sample": pace / 200,
-        "peak_memory_mb": memory * float(np.exp(0.01 * rng.standard_normal())),
+        "training_memory_mb": memory * float(np.exp(0.01 * rng.standard_normal())),
         "max_coefficient": {"C": 850.0, "transformer": None}.get(model, 32.0),
         "spikes": 7 if model == "C" and seed == 1 else 0,
         "nonfinite": False,

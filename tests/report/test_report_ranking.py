@@ -124,7 +124,7 @@ def test_advice_has_one_sentence_per_criterion(experiment):
     assert {"Far away", "More objects"} <= set(found)
     assert "P-GATr cannot build 4 of its 58" in found["Expressivity"]
     assert "circles, pairs and spheres" in found["Richness"]
-    assert "Transformer most, 300×" in found["Far away"]
+    assert "Transformer, the most, 300×" in found["Far away"]
     assert all(sentence.endswith(".") for sentence in found.values())
 
 
@@ -156,3 +156,17 @@ def test_terminal_summary(tmp_path, changes):
     console = Console(width=100, record=True, file=StringIO())
     console.print(summarise(write_comparison(tmp_path / "cmp", has_predictions=False, **changes)))
     assert "Which algebra?" in console.export_text()
+
+
+def test_the_peak_of_a_process_is_not_taken_for_the_memory_of_a_model(tmp_path):
+    """Rows written before memory was measured per step hold another quantity under another name: it is left out."""
+    directory = write_comparison(tmp_path / "cmp", models=("E", "C"), sizes=(100,), seeds=(0,), has_predictions=False)
+    for model in ("E", "C"):
+        record = row(model, 100, 0)
+        write_row(directory, {k: v for k, v in record.items() if k != "training_memory_mb"} | {"peak_memory_mb": 440.0})
+    found = load(directory)
+    assert "Memory" not in {criterion.name for criterion, _ in rank(found)}
+    assert "Memory" not in dict(advice(found))
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(summarise(directory))
+    assert "440" not in console.export_text()

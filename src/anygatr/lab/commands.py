@@ -155,7 +155,8 @@ class CompareConfig(FitOptions, DataOptions):
     minutes: float = 2.0
     """Training time of each run with --match time."""
     jobs: int | None = None
-    """Runs at the same time, each in a process of its own with an equal share of the cores; default: one per core."""
+    """Runs at the same time, each in a process of its own with cores / jobs threads: 1 gives all cores to one run after the
+    other. Default: one run per core, with one thread each."""
     out: str = "runs/compare"
     """Directory of the comparison."""
     preliminary: bool = False
@@ -164,7 +165,7 @@ class CompareConfig(FitOptions, DataOptions):
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """A small comparison of E, P, iP, C and a Transformer on several clusters of stars and planets, in ten minutes."""
+    """A small comparison of E, P, iP, C and a Transformer on one or two clusters of stars and planets, in minutes."""
 
     out: str = "runs/demo"
     """Directory of the demonstration: data and comparison."""

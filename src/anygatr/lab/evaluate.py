@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from anygatr.lab.commands import EvaluateConfig
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
-from anygatr.lab.measure import SAMPLES, equivariance_error, max_coefficient, peak_memory_mb
+from anygatr.lab.measure import SAMPLES, equivariance_error, max_coefficient
 from anygatr.lab.metrics import summary
 from anygatr.lab.objective import batch_errors, predicted
 from anygatr.lab.runs import CONFIG, Run, training_set
@@ -64,7 +64,6 @@ def measured(run: Run, module: nn.Module, data: Dataset) -> dict[str, Any]:
         "milliseconds_inference_per_sample": milliseconds,
         "max_coefficient": max_coefficient(module, batch, run.task),
         "equivariance": equivariance_error(module, batch, run.task),
-        "peak_memory_mb": peak_memory_mb(),
     }
 
 

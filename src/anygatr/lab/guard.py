@@ -53,6 +53,8 @@ def interruptible() -> Iterator[Interruption]:
 @contextmanager
 def owned(directory: Path) -> Iterator[None]:
     """Hold a directory; the operating system lets go of it however the process ends."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"out={str(directory)!r} is a file; name a directory, which is made if it is not there")
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / ".lock", "w") as file:
         until = time.monotonic() + PATIENCE

@@ -31,7 +31,7 @@ class MetricsLog:
         self.file = open(path, "w")  # noqa: SIM115  closed by close()
         self.file.writelines(line + "\n" for line in kept)
         self.file.flush()
-        self.events = _events(path.parent) if tensorboard else None
+        self.events = _events(path.parent, step) if tensorboard else None
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
@@ -88,11 +88,11 @@ def _step(line: str) -> float:
         return float("inf")
 
 
-def _events(directory: Path) -> Any:
+def _events(directory: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError(
-            "tensorboard=True needs the package tensorboard; pip install tensorboard, or leave it out"
+            "tensorboard=True needs the package tensorboard; pip install 'anygatr[tensorboard]', or leave it out"
         ) from None
-    return SummaryWriter(str(directory / "tensorboard"))
+    return SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)

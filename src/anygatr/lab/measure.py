@@ -1,7 +1,5 @@
-"""Measurements on a trained network: the largest coefficient inside, equivariance, inference time, memory."""
+"""Measurements on a trained network: the largest coefficient inside, and its equivariance error."""
 
-import resource
-import sys
 from collections.abc import Mapping
 
 import torch
@@ -64,12 +62,6 @@ def equivariance_error(network: nn.Module, batch: Mapping[str, Tensor], task: Ta
     difference = residuals(after, moved(before, task.targets), task)
     spread = [x.double() - x.double().mean(1 if x.dim() > 2 else 0, keepdim=True) for x in before.values()]
     return _rms(list(difference.values())) / max(_rms(spread), 1e-30)
-
-
-def peak_memory_mb() -> float:
-    """The largest resident memory this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def _mover(network: nn.Module, task: Task) -> Geometry | None:

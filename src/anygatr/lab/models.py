@@ -31,7 +31,8 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         base = name.split(",")[0]
         if base not in MODELS:
-            raise ValueError(f"model={name!r} is unknown; {nearest(base, MODELS)}")
+            letter = base.lower().removesuffix("gatr").rstrip("-_ ")  # C-GATr, as reports call it, is C here
+            raise ValueError(f"model={name!r} is unknown; {nearest(letter or base, MODELS)}")
         if base == name:
             continue
         if MODELS[base] is not _gatr:

@@ -77,11 +77,11 @@ class Source:
         try:
             return nbody.load(self.path)
         except ValueError as error:
-            if "is missing" not in str(error):
+            if nbody.is_nbody(self.path):
                 raise
             raise ValueError(
-                f"data={self.path!r} holds no n-body data ({error}); declare its fields with --inputs and --target: "
-                f"`anygatr inspect {self.path}` proposes them"
+                f"data={self.path!r} holds no n-body data ({', '.join(nbody.NAMES)}); declare its fields with --inputs and "
+                f"--target: `anygatr inspect {self.path}` proposes them"
             ) from error
 
     def load_inputs(self, path: str, **surface: Any) -> Dataset:
@@ -127,12 +127,19 @@ def warn_of_unseen_count(data: Dataset) -> None:
 
     Attention and pooling are means: a sample with every token twice gives the same output to the last bit.
     """
-    if data.per == "sample" and len(data.counts.unique()) > 1:
+    if data.per == "sample" and len(data.counts.unique()) > 1 and not _is_count_given(data):
         warnings.warn(
             f"samples have {int(data.counts.min())} to {int(data.counts.max())} tokens, a number that networks made of "
             "averages cannot see; if the target grows with it, save it as an array (B,) and declare it as a scalar input",
             stacklevel=2,
         )
+
+
+def _is_count_given(data: Dataset) -> bool:
+    """Whether some scalar input is the number of tokens."""
+    counts = data.counts.repeat_interleave(data.counts)
+    packed = data.packed()
+    return any(bool((packed.fields[name] == counts).all()) for name, kind in data.input_kinds.items() if kind == "scalar")
 
 
 def fingerprint(data: Dataset) -> str:

@@ -20,6 +20,7 @@ from anygatr.lab.metrics import summary
 from anygatr.lab.models import build, check_names, parameters
 from anygatr.lab.objective import Objective, errors_of
 from anygatr.lab.recipe import Recipe
+from anygatr.lab.rehearsal import training_memory_mb
 from anygatr.lab.runs import METRICS, RESULT, STATE, WEIGHTS, Run, training_set
 from anygatr.lab.source import Source, warn_of_unseen_count
 from anygatr.lab.state import History, State, Weights, copied, save_tensors, write_json
@@ -76,6 +77,7 @@ def fit(run: Run, data: Dataset, watch: Watch = unwatched, tensorboard: bool = F
         raise
     module.load_state_dict(engine.state.best or {})
     row = _row(run.recipe, history, parameters(module)) | measured(run, module, data)
+    row["training_memory_mb"] = training_memory_mb(run.recipe, train)
     write_json(run.directory / RESULT, row)
     return row
 
@@ -158,7 +160,7 @@ def sample_indices(recipe: Recipe, samples: int, step: int) -> Tensor:
 
 def failed_row(recipe: Recipe, error: str, history: History | None = None, size: int = 0) -> dict[str, Any]:
     """The row of a run that did not get to its end."""
-    unknown = dict.fromkeys(("milliseconds_inference_per_sample", "peak_memory_mb", "max_coefficient", "equivariance"))
+    unknown = dict.fromkeys(("milliseconds_inference_per_sample", "training_memory_mb", "max_coefficient", "equivariance"))
     return _row(recipe, history or History(), size) | unknown | {"status": "failed", "error": error, "metrics": {}}
 
 

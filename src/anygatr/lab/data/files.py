@@ -52,7 +52,12 @@ def load(
     if dim is None:
         first = next(iter(parts.values()))
         dim = infer_dim(kinds, {name: first[name].shape[-1] if first[name].ndim else 1 for name in kinds})
-    given = {name: _dataset(arrays, kinds, tuple(targets), dim, per) for name, arrays in parts.items()}
+    given: dict[str, Dataset] = {}
+    for split, arrays in parts.items():
+        try:
+            given[split] = _dataset(arrays, kinds, tuple(targets), dim, per)
+        except ValueError as error:
+            raise ValueError(f"data={str(source)!r}{'' if split == WHOLE else f', {split}'}: {error}") from error
     data = join_splits(given)
     splits = _labelled(parts[WHOLE], len(data)) if WHOLE in parts else data.splits
     if fractions is not None:

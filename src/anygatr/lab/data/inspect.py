@@ -47,13 +47,16 @@ class Inspection:
 
     def table(self) -> "Table":
         """The arrays as a rich table."""
+        from rich import box
         from rich.table import Table
 
         low, high = self.tokens
         tokens = f"{low}" if low == high else f"{low} to {high}"
         splits = ", ".join(f"{name} {size}" for name, size in self.splits.items())
         title = f"{self.path}: {self.samples} samples of {tokens} tokens in {self.dim}D ({splits or 'no splits'})"
-        table = Table("array", "shape", "dtype", "range", "per", "proposed", "why", title=title, title_justify="left")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("array", "shape", "dtype", "range", "per", "proposed", "why"):
+            table.add_column(column, overflow="fold")
         for f in self.fields:
             kind = f"{f.kind or '-'}{' (target)' if f.is_target else ''}"
             table.add_row(f.name, str(f.shape), f.dtype, f"{f.low:.4g} to {f.high:.4g}", f.per, kind, f.reason)

@@ -72,7 +72,8 @@ def parse_fields(specs: Iterable[str], argument: str = "inputs") -> dict[str, st
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error message: the closest known names, or all of them when none is close."""
     known = sorted(known)
-    close = get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+    plain = {name.lower(): name for name in known}
+    close = [plain[name] for name in get_close_matches(word.lower(), plain, n=3, cutoff=0.5)]
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known) or 'none'}"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import anygatr
 from anygatr.lab.data import files
-from anygatr.lab.data.arrays import NpzWriter, read_metadata
+from anygatr.lab.data.arrays import NpzWriter, read_metadata, read_parts
 from anygatr.lab.data.checks import coincident_samples
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.nbody_config import SPLITS, NBodyConfig
@@ -45,7 +45,14 @@ def load(path: str | Path) -> Dataset:
             f"data={str(path)!r}: in {len(bad)} samples, the first is {bad[0]}, two bodies coincide, "
             "where gravity is infinite; remove these samples"
         )
+    if not bool((data.fields["mass"] > 0).all()):
+        raise ValueError(f"data={str(path)!r}: field 'm' holds masses that are not positive; repair or remove their samples")
     return data
+
+
+def is_nbody(path: str | Path) -> bool:
+    """Whether the files of a path have at least one of the arrays of n-body data."""
+    return any(arrays for arrays in read_parts(path, only=set(NAMES)).values())
 
 
 def _write(config: NBodyConfig, split: str, path: Path, progress: Callable[[str, int, int], None]) -> None:

@@ -18,7 +18,7 @@ def advice(experiment: Experiment) -> list[tuple[str, str]]:
         ("Simplicity", _simplicity(experiment, names)),
         ("Richness", _richness(experiment, names)),
         ("Expressivity", _expressivity(experiment, names)),
-        ("Memory", _frugal(experiment, names, "peak_memory_mb", "MB", "needs the least memory")),
+        ("Memory", _frugal(experiment, names, "training_memory_mb", "MB", "needs the least memory")),
         ("Speed", _frugal(experiment, names, "milliseconds_per_step", "ms per step", "is the fastest to train")),
         ("Stability", _stability(experiment, names)),
         ("Performance", _accuracy(experiment, names, experiment.reference)),
@@ -115,8 +115,8 @@ def _shift(experiment: Experiment, names: dict[str, Look], split: str, where: st
     if not factors:
         return None
     best, worst = (pick(factors, key=lambda model: factors[model].value) for pick in (min, max))
-    text = f"On systems {where} the error of {names[best].label} grows least, {times(factors[best])}"
-    return f"{text}; that of {names[worst].label} most, {times(factors[worst])}." if best != worst else f"{text}."
+    text = f"On systems {where} the error of {names[best].label} is {times(factors[best])} what it is otherwise"
+    return f"{text}; that of {names[worst].label}, the most, {times(factors[worst])}." if best != worst else f"{text}."
 
 
 def _growth(row: Row, split: str) -> float | None:

@@ -1,7 +1,7 @@
 """The figures of the report that show numbers: error, gap, learning curves, cost, shift and equivariance."""
 
 from collections.abc import Callable
-from math import exp
+from math import exp, log10
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from anygatr.lab.report.advice import FAR, MORE
 from anygatr.lab.report.figure import Figure, Trace, View, curves, dots, level, line, log_axis
 from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.rows import Experiment, Row
-from anygatr.lab.report.spread import Spread, spread
+from anygatr.lab.report.spread import FLOOR, Spread, spread
 from anygatr.lab.report.wording import listing, measured
 
 SAMPLES, ERROR = "training samples", "mean squared error"
@@ -25,7 +25,7 @@ COSTS = {
     "Time per step": ("milliseconds_per_step", "milliseconds per training step"),
     "Training time": ("seconds", "seconds of training"),
     "Inference": ("milliseconds_inference_per_sample", "milliseconds per sample at inference"),
-    "Memory": ("peak_memory_mb", "peak memory, MB"),
+    "Memory": ("training_memory_mb", "memory of a training step, MB"),
     "Parameters": ("parameters", "parameters"),
 }
 SHIFTS = {"as in training": "eval", "moved far away": FAR, "more objects": MORE, "finer meshes": "full_resolution"}
@@ -64,7 +64,8 @@ def gap_figure(experiment: Experiment) -> Figure:
     gaps = {model: _gaps(experiment, model) for model in experiment.models}
     if len(experiment.sizes) > 1 and any(gaps.values()):
         views["Gap"] = curves(styles, gaps, (SAMPLES, "validation error ÷ training error"))
-    caption = "The bar between the two is the generalisation gap: the longer, the more a model has learned by heart."
+    caption = "The bar between the two is the generalisation gap. Validation to the right: the longer the bar, the more a "
+    caption += "model has learned by heart. Validation to the left: those few samples happen to be easier."
     missing = "No run recorded both a training and a validation error, so there is no gap to show."
     return Figure("gap", "Training and validation error", caption if views else missing, views, height=360)
 
@@ -76,7 +77,8 @@ def learning_figure(experiment: Experiment) -> Figure:
         view = _learning(experiment, size)
         if view:
             views[f"{size:,} samples"] = view
-    caption = f"Solid: validation error. Thin and dotted: training loss. {_bands(experiment)}"
+    caption = f"Thick: validation error. Thin and dotted: training loss. {_bands(experiment)} Dashed: the error of "
+    caption += "predicting without learning; a double click shows what is far above it."
     return Figure("learning", "Learning curves", caption if views else "No run recorded its learning curve.", views)
 
 
@@ -174,7 +176,15 @@ def _learning(experiment: Experiment, size: int) -> View | None:
         traces.append(level(experiment.trivial, [0, last]))
     heights = [y for trace in traces for y in trace["y"]]
     step = {"title": {"text": "training step"}, "rangemode": "tozero", "automargin": True, "separatethousands": True}
-    return View(traces, {"xaxis": step, "yaxis": log_axis("error", heights)}, rows)
+    return View(traces, {"xaxis": step, "yaxis": _error_axis(heights, experiment.trivial)}, rows)
+
+
+def _error_axis(heights: list[float], trivial: float | None) -> dict:
+    """An axis on which the first steps of a bad start do not flatten all that follows."""
+    low, top = min(heights), 3 * trivial if trivial else max(heights)
+    if not FLOOR < low < top < max(heights):
+        return log_axis("error", heights)
+    return log_axis("error", [low, top]) | {"range": [log10(low) - 0.1, log10(top)]}
 
 
 Point = tuple[float, float | None, float | None]

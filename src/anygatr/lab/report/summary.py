@@ -54,7 +54,7 @@ def _table(experiment: Experiment) -> Table:
     ranked = by_error(experiment)
     for place, (model, error) in enumerate(ranked, 1):
         against = "best" if place == 1 else times(ratio(error, ranked[0][1]))
-        costs = [experiment.measure(model, name) for name in ("milliseconds_per_step", "peak_memory_mb", "parameters")]
+        costs = [experiment.measure(model, name) for name in ("milliseconds_per_step", "training_memory_mb", "parameters")]
         cells = [measured(cost) if cost else "" for cost in costs]
         label = Text(names[model].label, style=f"bold {names[model].colour}")
         table.add_row(str(place), label, measured(error), against, *cells)
