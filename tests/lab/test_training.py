@@ -259,7 +259,7 @@ def test_command_line_functions(data, tmp_path):
 def test_tensorboard_is_optional(data, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run, loaded = start(config(data, tmp_path))
-    with pytest.raises(ValueError, match="anygatr\\[tensorboard\\]"):
+    with pytest.raises(ValueError, match=r"anygatr\[tensorboard\]"):
         fit(run, loaded, tensorboard=True)
 
 
