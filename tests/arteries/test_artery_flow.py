@@ -1,18 +1,23 @@
 """The flow solver against closed forms, an independent sparse solver and its own symmetries."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
 from scipy.spatial.transform import Rotation
 
+from anygatr.lab.data.arteries.config import MESHES
+from anygatr.lab.data.arteries.flow import newton
 from anygatr.lab.data.arteries.flow.element import ElementIntegrals
 from anygatr.lab.data.arteries.flow.grid import Resolution, disk_grid, tube_grid
 from anygatr.lab.data.arteries.flow.linear import LayeredLU
-from anygatr.lab.data.arteries.flow.solve import VISCOSITY, FlowProblem, State, solve_flow
+from anygatr.lab.data.arteries.flow.newton import Iteration, NoConvergenceError, State
+from anygatr.lab.data.arteries.flow.solve import VISCOSITY, FlowProblem, solve_flow
 from anygatr.lab.data.arteries.flow.wall import FILTER, nodal_pressure, smooth, wall_measure, wall_shear_stress
 from anygatr.lab.data.arteries.mesh import surface_problems, vertex_normals
-from anygatr.lab.data.arteries.vessel import Stenosis, Vessel
+from anygatr.lab.data.arteries.vessel import Stenosis, Vessel, random_vessel
 
 STRAIGHT = Vessel(radius=0.2, outlet_ratio=1.0, length=2.0, reynolds=100)
 BENT = Vessel(
@@ -139,6 +144,50 @@ def test_newton_matrix_is_the_derivative_of_the_residual():
     np.testing.assert_allclose(problem.matrix(state, newton=True) @ x, slope, atol=1e-10 * np.abs(slope).max())
     picard = problem.matrix(state, newton=False) @ x
     assert np.abs(picard - slope).max() > 1e-3 * np.abs(slope).max()
+
+
+def test_damping_minimises_the_residual():
+    problem = FlowProblem(replace(BENT, reynolds=190), Resolution(1, 1, 8))
+    iteration, state = Iteration(problem, 1e-8), problem.guess()
+    lengths = np.linspace(0.0, 1.0, 201)[1:]
+    dampings = []
+    for scale in (1.0, 30.0):  # a direction that is taken in full, and one that goes too far
+        residual = problem.unknowns.gather(*problem.residual(state))
+        matrix = problem.matrix(state, newton=True)
+        update = scale * LayeredLU(matrix).solve(matrix, -residual, 1e-6, 30)[0]
+        direction = State(*problem.unknowns.spread(update))
+        sizes = [np.linalg.norm(problem.unknowns.gather(*problem.residual(state.moved(direction, t)))) for t in lengths]
+        dampings.append(iteration._damping(state, direction, residual, matrix @ update))
+        assert dampings[-1] == pytest.approx(lengths[np.argmin(sizes)], abs=0.005)
+    assert dampings[1] < 0.1 < dampings[0]
+
+
+def test_continuation_reaches_the_flow_where_the_direct_way_fails(bent, monkeypatch):
+    monkeypatch.setattr(newton, "PICARD_STEPS", 1)
+    monkeypatch.setattr(newton, "NEWTON_STEPS", 4)
+    iteration = Iteration(FlowProblem(BENT, SMALL), 1e-8)
+    with pytest.raises(NoConvergenceError, match="100 % of the velocity"):
+        iteration.iterate(iteration.equations.guess(), 1.0, newton.PICARD_STEPS)
+    state = iteration.solve()
+    fractions = [step.fraction for step in iteration.steps]
+    assert fractions[-1] == 1.0 > min(fractions)
+    assert np.abs(state.velocity - bent.velocity).max() < 1e-6 * np.abs(bent.velocity).max()
+    monkeypatch.setattr(newton, "MAX_FACTORISATIONS", 0)
+    with pytest.raises(NoConvergenceError, match="0 factorisations"):
+        Iteration(FlowProblem(BENT, SMALL), 1e-8).solve()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "number", "mesh"), [(0, 28, "standard"), (1, 2, "standard"), (0, 28, "coarse"), (0, 7, "coarse")]
+)
+def test_hard_geometries_converge(seed, number, mesh):
+    """Above Re 170 with stenoses near 50 %: Newton without damping, or with a ramp of unsolved flows, does not."""
+    vessel = random_vessel(np.random.default_rng([seed, number, 0]))
+    assert vessel.reynolds > 170
+    flow = solve_flow(vessel, Resolution(*MESHES[mesh]))
+    assert flow.imbalance < 1e-8
+    assert flow.backflow < 1e-3
 
 
 def test_filter_keeps_cubics_and_removes_alternation():

@@ -16,7 +16,7 @@ import pytest
 from anygatr.lab.data.arteries import generate as module
 from anygatr.lab.data.arteries.config import ArteryConfig
 from anygatr.lab.data.arteries.dataset import ArteryDataset
-from anygatr.lab.data.arteries.flow.solve import NoConvergenceError
+from anygatr.lab.data.arteries.flow.newton import NoConvergenceError
 from anygatr.lab.data.arteries.generate import generate, make_artery, solve_vessel
 from anygatr.lab.data.arteries.store import ArteryFile
 from anygatr.lab.data.arteries.vessel import EXTENSION_DIAMETERS, Vessel, random_vessel
@@ -30,12 +30,16 @@ STENOSIS = {"position": 1.0, "length": 0.5, "severity": 0.3, "eccentricity": 0.5
     ("fields", "words"),
     [
         ({"radius": -0.1}, "radius=-0.1 must be positive"),
+        ({"radius": float("nan")}, "radius=nan must be positive and finite"),
         ({"length": 0.0}, "length=0.0 must be positive"),
+        ({"bending": ((float("inf"), 0.0),)}, "must be finite"),
         ({"reynolds": 5000.0}, "reynolds=5000.0 must be at most 400"),
         ({"outlet_ratio": 0.1}, "outlet_ratio=0.1"),
         ({"stenoses": ({**STENOSIS, "severity": 1.0},)}, "severity=1.0 must lie between 0.0 and 0.5"),
         ({"stenoses": ({**STENOSIS, "eccentricity": 2.0},)}, "eccentricity=2.0"),
         ({"stenoses": ({**STENOSIS, "length": -1.0},)}, "length=-1.0"),
+        ({"stenoses": ({**STENOSIS, "length": float("nan")},)}, "length=nan"),
+        ({"stenoses": ({**STENOSIS, "angle": float("nan")},)}, "angle=nan must be finite"),
         ({"stenoses": (STENOSIS, {**STENOSIS, "position": 1.2})}, "position=1.2 cm overlaps"),
         ({"stenoses": ({**STENOSIS, "position": 3.9},)}, "beyond length=4.0"),
         ({"stenoses": tuple({**STENOSIS, "position": 0.5 + 0.6 * n} for n in range(4))}, "4 given, at most 3"),

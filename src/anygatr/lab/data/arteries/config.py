@@ -29,7 +29,7 @@ class ArteryConfig:
     resolution: ResolutionName = "standard"
     """Mesh of the flow solver: about 1200, 2200 or 4600 wall nodes before the extensions are cut."""
     workers: int = 1
-    """Processes; each uses one core and 0.8 GB at standard, about 3 GB at fine resolution."""
+    """Processes; each uses one core and 0.8 GB at standard, about 3.5 GB at fine resolution."""
     tolerance: float = 1e-8
     """Unbalanced force over the force held by the wall at which a flow counts as solved."""
     attempts: int = 20

@@ -23,7 +23,8 @@ import numpy as np
 
 from anygatr.lab.data.arteries.config import MESHES, ArteryConfig
 from anygatr.lab.data.arteries.flow.grid import Resolution
-from anygatr.lab.data.arteries.flow.solve import DENSITY, VISCOSITY, Flow, NoConvergenceError, solve_flow
+from anygatr.lab.data.arteries.flow.newton import NoConvergenceError
+from anygatr.lab.data.arteries.flow.solve import DENSITY, VISCOSITY, Flow, solve_flow
 from anygatr.lab.data.arteries.flow.wall import nodal_pressure, wall_shear_stress
 from anygatr.lab.data.arteries.store import Artery, new_file, sample_name, write_artery
 from anygatr.lab.data.arteries.vessel import Vessel, random_vessel

@@ -43,8 +43,11 @@ class Stenosis:
     def __post_init__(self) -> None:
         _within("severity", self.severity, 0.0, 0.5, "a stenosis above 50 % is not resolved by the meshes")
         _within("eccentricity", self.eccentricity, 0.0, 1.0, "at 1 the lumen already touches the healthy wall")
-        if self.length <= 0:
+        if not 0 < self.length < np.inf:
             raise ValueError(f"stenosis length={self.length} cm must be positive")
+        for name in ("position", "angle"):
+            if not np.isfinite(getattr(self, name)):
+                raise ValueError(f"stenosis {name}={getattr(self, name)} must be finite")
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,11 @@ class Vessel:
 
     def __post_init__(self) -> None:
         for name in ("radius", "length", "reynolds"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
         _within("outlet_ratio", self.outlet_ratio, 0.5, 1.5, "taper beyond a factor of two is not an artery segment")
+        if not np.isfinite(self.bending).all():
+            raise ValueError(f"bending={self.bending} must be finite")
         if self.reynolds > 400:
             raise ValueError(f"reynolds={self.reynolds} must be at most 400; steady flow is not expected above")
         if len(self.stenoses) > MAX_STENOSES:

@@ -1,4 +1,4 @@
-"""Steady Navier-Stokes in a vessel: Picard steps from a Poiseuille guess, then Newton; a velocity ramp if that fails."""
+"""Steady Navier-Stokes in a vessel: the discrete equations, and their solution."""
 
 from __future__ import annotations
 
@@ -10,33 +10,14 @@ from numpy.typing import NDArray
 
 from anygatr.lab.data.arteries.flow.element import ElementIntegrals
 from anygatr.lab.data.arteries.flow.grid import Resolution, TubeGrid, tube_grid
-from anygatr.lab.data.arteries.flow.linear import FlowMatrix, LayeredLU, Unknowns
+from anygatr.lab.data.arteries.flow.linear import FlowMatrix, Unknowns
+from anygatr.lab.data.arteries.flow.newton import Iteration, NoConvergenceError, State, Step
 from anygatr.lab.data.arteries.vessel import Vessel
 
 Array = NDArray[np.float64]
 
 VISCOSITY = 0.04  # poise
 DENSITY = 1.06  # g / cm^3
-PICARD_STEPS = 3
-NEWTON_STEPS = 12
-REFACTOR_ABOVE = 12  # GMRES iterations on an old factorisation that cost as much as a new one
-RAMPS = ((1.0,), (0.35, 0.7, 1.0))  # fractions of the velocity, each started from the flow before it
-
-
-class NoConvergenceError(RuntimeError):
-    """The nonlinear iteration did not reach its tolerance: the geometry has to be rejected."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One nonlinear step, for the record."""
-
-    method: str
-    """picard or newton"""
-    imbalance: float
-    """Unbalanced force over the force held by the walls, before the step."""
-    iterations: int
-    """GMRES iterations, zero for the state that was accepted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,27 +47,23 @@ class Flow:
 def solve_flow(vessel: Vessel, resolution: Resolution, tolerance: float = 1e-8) -> Flow:
     """Solve the flow in a vessel; raises NoConvergenceError, and ValueError where the mesh folds."""
     problem = FlowProblem(vessel, resolution)
-    steps: list[Step] = []
-    for ramp in RAMPS:
-        try:
-            state = problem.guess()
-            for fraction in ramp:
-                state = problem.iterate(state, fraction, tolerance if fraction == 1.0 else 1e-3, steps)
-        except (NoConvergenceError, np.linalg.LinAlgError):
-            continue
-        reaction, _ = problem.residual(state)
-        return Flow(
-            problem.grid, problem.points, state.velocity, state.pressure, reaction, tuple(steps), problem.backflow(state)
-        )
-    raise NoConvergenceError(f"no convergence at Re {vessel.reynolds:.0f} after {len(steps)} steps, velocity ramp included")
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Velocity and pressure at all nodes, given values included."""
-
-    velocity: Array
-    pressure: Array
+    iteration = Iteration(problem, tolerance)
+    try:
+        state = iteration.solve()
+    except NoConvergenceError as error:
+        raise NoConvergenceError(
+            f"no convergence at Re {vessel.reynolds:.0f} after {len(iteration.steps)} steps, continuation included: {error}"
+        ) from error
+    reaction, _ = problem.residual(state)
+    return Flow(
+        problem.grid,
+        problem.points,
+        state.velocity,
+        state.pressure,
+        reaction,
+        tuple(iteration.steps),
+        problem.backflow(state),
+    )
 
 
 class FlowProblem:
@@ -112,30 +89,11 @@ class FlowProblem:
         velocity = speed[:, :, None] * self.vessel.frames(self.stations)[3][:, None]
         return State(velocity.reshape(-1, 3), np.zeros(len(self.unknowns.pressure)))
 
-    def iterate(self, state: State, fraction: float, tolerance: float, steps: list[Step]) -> State:
-        """Solve for `fraction` of the inlet velocity, starting from `state`; appends to `steps`."""
-        state = self._with_inlet(state, fraction)
-        factors: LayeredLU | None = None
-        worst = np.inf
-        for n in range(PICARD_STEPS + NEWTON_STEPS):
-            newton = n >= PICARD_STEPS
-            momentum, continuity = self.residual(state)
-            imbalance = self._imbalance(momentum, continuity)
-            method = "newton" if newton else "picard"
-            if n == PICARD_STEPS:
-                worst = 20 * imbalance
-            if not imbalance < worst:  # also catches nan
-                break
-            if imbalance < tolerance:
-                steps.append(Step(method, imbalance, 0))
-                return state
-            rhs = -self.unknowns.gather(momentum, continuity)
-            matrix = self.matrix(state, newton)
-            update, iterations, factors = _solve(matrix, rhs, factors, rtol=1e-4 if newton else 1e-2)
-            steps.append(Step(method, imbalance, iterations))
-            velocity, pressure = self.unknowns.spread(update)
-            state = State(state.velocity + velocity, state.pressure + pressure)
-        raise NoConvergenceError(f"imbalance {imbalance:.1e} after {n} steps")
+    def with_inlet(self, state: State, fraction: float) -> State:
+        """The state with a fraction of the inflow as its inlet plane."""
+        velocity = state.velocity.copy()
+        velocity[self.grid.inlet] = fraction * self.guess().velocity[self.grid.inlet]
+        return State(velocity, state.pressure)
 
     def residual(self, state: State) -> tuple[Array, Array]:
         """Momentum (nodes, 3) and continuity (pressures,) residuals, the equations of given velocities included."""
@@ -173,31 +131,13 @@ class FlowProblem:
         through = (state.velocity[outlet][self.grid.disk.triangles].mean(axis=1) * area).sum(axis=1)
         return float(np.abs(through[through < 0]).sum() / through[through > 0].sum())
 
-    def _with_inlet(self, state: State, fraction: float) -> State:
-        velocity = state.velocity.copy()
-        velocity[self.grid.inlet] = fraction * self.guess().velocity[self.grid.inlet]
-        return State(velocity, state.pressure)
-
-    def _imbalance(self, momentum: Array, continuity: Array) -> float:
+    def imbalance(self, momentum: Array, continuity: Array) -> float:
         """The larger of: unbalanced over held force; lost volume flux over inflow."""
         free = self.unknowns.velocity >= 0
         mean = self.vessel.reynolds * VISCOSITY / (DENSITY * 2 * self.vessel.radius)
         inflow = mean * np.pi * self.vessel.radius**2
         forces = np.linalg.norm(momentum[free]) / np.linalg.norm(momentum[~free])
         return float(max(forces, np.linalg.norm(continuity) / inflow))
-
-
-def _solve(matrix: FlowMatrix, rhs: Array, factors: LayeredLU | None, rtol: float) -> tuple[Array, int, LayeredLU]:
-    """Solve with the factors of an earlier matrix if they still serve, else with new ones."""
-    if factors is not None:
-        x, iterations, converged = factors.solve(matrix, rhs, rtol, REFACTOR_ABOVE)
-        if converged:
-            return x, iterations, factors
-    factors = LayeredLU(matrix)
-    x, iterations, converged = factors.solve(matrix, rhs, rtol, 4 * REFACTOR_ABOVE)
-    if not converged:
-        raise NoConvergenceError(f"GMRES with fresh factors stopped after {iterations} iterations")
-    return x, iterations, factors
 
 
 @lru_cache(maxsize=2)
