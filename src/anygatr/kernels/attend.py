@@ -9,6 +9,7 @@ from torch import Tensor
 from anygatr.kernels import attend_native, native
 from anygatr.kernels.attend_native import Comparison, Samples, Streams
 from anygatr.kernels.attention import attended, attention
+from anygatr.kernels.function import Function
 from anygatr.kernels.heads import channels, rows
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.plans import recall, remember
@@ -85,7 +86,7 @@ def clear(
     return channels(out.flatten(0, -3), comparison.blades, width)
 
 
-class _Attend(torch.autograd.Function):
+class _Attend(Function):
     """Saves its inputs, its results and one number per query and head."""
 
     @staticmethod

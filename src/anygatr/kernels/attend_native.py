@@ -205,6 +205,11 @@ static long sample_of(long task, const long *first, long samples) {
     while (high - low > 1) { long mid = (low + high) / 2; if (first[mid] <= task) low = mid; else high = mid; }
     return low;
 }
+static long largest(const long *at, long samples) {
+    long most = 0;
+    for (long b = 0; b < samples; b++) most = at[b + 1] - at[b] > most ? at[b + 1] - at[b] : most;
+    return most;
+}
 static long *tasks_of(const long *at, long samples, long each, long size, long heads) {
     long *first = malloc((samples + 1) * sizeof(long));
     first[0] = 0;
@@ -222,10 +227,11 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
     long each = heads / key_heads, *first = tasks_of(q_at, samples, each, CHUNK, key_heads);
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-    long room = KEYS + LANES, Fp = p.Fp, Wp = p.Wp;
-    real *kb = zeros(KEYS * Fp), *kt = buffer(p.F * room), *vb = zeros(KEYS * Wp), *qb = zeros(QUERIES * Fp);
-    real *logits = buffer(QUERIES * room), *mixed = buffer(CHUNK * Wp), *bias = buffer(KEYS);
-    real *top = buffer(CHUNK), *sum = buffer(CHUNK);
+    long most = LEAST(KEYS, largest(k_at, samples)), room = UP(most) + LANES, Fp = p.Fp, Wp = p.Wp;
+    long many = LEAST(CHUNK, largest(q_at, samples) * each);
+    real *kb = zeros(most * Fp), *kt = buffer(p.F * room), *vb = zeros(most * Wp), *qb = zeros(QUERIES * Fp);
+    real *logits = buffer(QUERIES * room), *mixed = buffer(many * Wp), *bias = buffer(room);
+    real *top = buffer(many), *sum = buffer(many);
     #pragma omp for schedule(dynamic)
     for (long task = 0; task < first[samples]; task++) {
         long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;
@@ -284,7 +290,8 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
     long each = heads / key_heads, *first = tasks_of(k_at, samples, 1, KEYS, key_heads);
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-    long room = KEYS + LANES, Fp = p.Fp, Wp = p.Wp, learned = LEARNED_query * heads * C;
+    long most = LEAST(KEYS, largest(k_at, samples)), room = UP(most) + LANES;
+    long Fp = p.Fp, Wp = p.Wp, learned = LEARNED_query * heads * C;
     real *own_w = gw + omp_get_thread_num() * learned, *own = sums ? sums + omp_get_thread_num() * tokens * heads * p.F : 0;
     if (sums) {
         #pragma omp for schedule(static)
@@ -298,10 +305,10 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
             dots[t * heads + h] = dot;
         }
     }
-    real *kb = zeros(KEYS * Fp), *kt = buffer(p.F * room), *vb = zeros(KEYS * Wp), *vt = buffer(p.W * room);
+    real *kb = zeros(most * Fp), *kt = buffer(p.F * room), *vb = zeros(most * Wp), *vt = buffer(p.W * room);
     real *qb = zeros(QUERIES * Fp), *ob = zeros(QUERIES * Wp), *weights = buffer(QUERIES * room);
-    real *ds = buffer(QUERIES * room), *gq = buffer(QUERIES * Fp), *gk = buffer(KEYS * Fp), *gv = buffer(KEYS * Wp);
-    real *bias = buffer(KEYS);
+    real *ds = buffer(QUERIES * room), *gq = buffer(QUERIES * Fp), *gk = buffer(most * Fp), *gv = buffer(most * Wp);
+    real *bias = buffer(room);
     #pragma omp for schedule(dynamic)
     for (long task = 0; task < first[samples]; task++) {
         long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from anygatr.kernels.function import Function
 from anygatr.kernels.second import gradients
 
 # axes: b batch, h heads, n queries, m keys, f features
@@ -96,7 +97,7 @@ def backward(
     return gq[..., :f], gk[..., :f], gv[..., :w]
 
 
-class _Weights(torch.autograd.Function):
+class _Weights(Function):
     """Saves its result alone."""
 
     @staticmethod
@@ -115,7 +116,7 @@ class _Weights(torch.autograd.Function):
         return aten._softmax_backward_data(grad, p, -1, p.dtype)
 
 
-class _Flash(torch.autograd.Function):
+class _Flash(Function):
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
         return forward(q, k, v, scale, mask)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.kernels import native
+from anygatr.kernels.function import Function
 
 
 def gated_gelu(x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "k *tokens c"]:
@@ -17,7 +18,7 @@ def gated_gelu(x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "k *tokens c"]:
     return _GatedGelu.apply(x)
 
 
-class _GatedGelu(torch.autograd.Function):
+class _GatedGelu(Function):
     @staticmethod
     def forward(x: Tensor) -> Tensor:
         gate = torch.nn.functional.gelu(x[0], approximate="tanh")

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anygatr.kernels import graph, linear_native, native
+from anygatr.kernels.function import Function
 from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.plans import recall
 from anygatr.kernels.precision import shortened
@@ -57,7 +58,7 @@ def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPl
     return recombine(torch.stack([sum(parts, nothing) for parts in terms]), plan.leave), t
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(Function):
     """Matrix products straight into slices of the result; saves nothing but its inputs."""
 
     @staticmethod

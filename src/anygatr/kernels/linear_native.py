@@ -71,7 +71,7 @@ def _forward(plan: LinearPlan) -> str:
     return f"""
 void linear(const real *x, const real *s, const real *weight, const real *s_to_mv, const real *mv_to_s, const real *s_to_s,
             const real *bias_mv, const real *bias_s, real *y, real *t, {SIZES}) {{
-    long cop = UP(co), sop = UP(so), tile_count = (n + TOKENS - 1) / TOKENS;
+    long cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
     real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
     memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
@@ -146,7 +146,7 @@ def _backward(plan: LinearPlan) -> str:
 void linear_backward(const real *grad_y, const real *grad_t, const real *x, const real *s, const real *weight,
                      const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
                      real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
-    long cip = UP(ci), sip = UP(si), tile_count = (n + TOKENS - 1) / TOKENS;
+    long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
     real *w = buffer(wide), *sm = w + {len(pairs)} * co * cip, *ms = sm + {j} * co * sip, *ss = ms + {j} * so * cip;
     if (gx || gs) {{

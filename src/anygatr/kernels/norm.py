@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anygatr.algebra import Algebra
 from anygatr.kernels import graph, native
+from anygatr.kernels.function import Function
 
 NORMS = ("inner", "abs", "grade_abs")
 FORMS = ("add", "clamp")
@@ -51,7 +52,7 @@ def normalise(x: Float[Tensor, "k *tokens c"], plan: NormPlan) -> Float[Tensor, 
     return _Normalise.apply(x, plan) if x.shape[-1] else x
 
 
-class _Normalise(torch.autograd.Function):
+class _Normalise(Function):
     @staticmethod
     def forward(x: Tensor, plan: NormPlan) -> Tensor:
         if x.is_contiguous() and native.applies(x):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anygatr.algebra import Algebra
 from anygatr.kernels import native
+from anygatr.kernels.function import Function
 from anygatr.kernels.plans import recall, remember
 from anygatr.kernels.precision import lengthened, without_autocast
 
@@ -91,7 +92,7 @@ def products(
         return out.unflatten(1, h.shape[1:-1])
 
 
-class _Products(torch.autograd.Function):
+class _Products(Function):
     @staticmethod
     def forward(h: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
         return _evaluate(h, h, number, plan)
@@ -107,7 +108,7 @@ class _Products(torch.autograd.Function):
         return _Bilinear.apply(grads[0], h, number, ctx.plan.wrt_both), None, None
 
 
-class _Bilinear(torch.autograd.Function):
+class _Bilinear(Function):
     @staticmethod
     def forward(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
         return _evaluate(a, b, number, plan)

@@ -7,8 +7,8 @@ ROWS = (8, 4, 2, 1)  # machines with fewer registers begin with the second
 def matrix_product(real: str) -> str:
     """C of `product(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds)`: c = start + a b.
 
-    a is m by k with any strides; rows of b are ldb numbers apart and padded to whole vectors; start may be c itself, a row
-    (lds = 0) or absent.
+    a is m by k with any strides; rows of b are ldb numbers apart and padded to half vectors, as HALVES(n) counts; start may
+    be c itself, a row (lds = 0) or absent.
     """
     return f"""
 #include <math.h>
@@ -27,34 +27,33 @@ typedef {real} real;
 #define VECTORS {VECTORS}
 #define LANES (BYTES / (long)sizeof(real))
 #define UP(n) (((n) + LANES - 1) / LANES * LANES)
+#define HALF (LANES / 2)
+#define HALVES(n) (((n) + HALF - 1) / HALF * HALF)
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 typedef real vec __attribute__((vector_size(BYTES), aligned(sizeof(real))));
 #define AT(p) (*(vec *)(p))
+typedef real half __attribute__((vector_size(BYTES / 2), aligned(sizeof(real))));
 typedef void tile(long, const real *, long, long, const real *, long, real *, long, const real *, long);
-{"".join(_tile(rows, vectors) for rows in ROWS for vectors in range(1, VECTORS + 1))}
-static tile *const tiles[][VECTORS] = {{
-{",".join("{" + ", ".join(f"tile_{rows}_{vectors}" for vectors in range(1, VECTORS + 1)) + "}" for rows in ROWS)}
+{"".join(_tile("half", 1, rows) + "".join(_tile("vec", v, rows) for v in range(1, VECTORS + 1)) for rows in ROWS)}
+static tile *const tiles[][VECTORS + 1] = {{
+{", ".join("{" + ", ".join([f"half_1_{r}", *(f"vec_{v}_{r}" for v in range(1, VECTORS + 1))]) + "}" for r in ROWS)}
 }};
 __attribute__((noinline))
 static void product(long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb,
                     real *c, long ldc, const real *start, long lds) {{
-    real edge[ROWS * VECTORS * LANES];
-    for (long j = 0; j < n; j += VECTORS * LANES) {{
-        long columns = LEAST(n - j, VECTORS * LANES), vectors = (columns + LANES - 1) / LANES, ragged = columns % LANES;
-        for (long i = 0; i < m;) {{
-            long which = WHICH, rows = ROWS;
+    real edge[ROWS * HALF];
+    for (long j = 0, columns; j < n; j += columns) {{
+        long vectors = LEAST((n - j) / LANES, VECTORS);
+        columns = vectors ? vectors * LANES : LEAST(n - j, HALF);
+        for (long i = 0, which = WHICH, rows = ROWS; i < m; i += rows) {{
             while (rows > m - i) {{ rows /= 2; which++; }}
             real *to = c + i * ldc + j;
             const real *from = start ? start + i * lds + j : 0;
-            if (!ragged) tiles[which][vectors - 1](k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds);
-            else {{
-                long ld = VECTORS * LANES;
-                for (long r = 0; r < rows; r++)
-                    for (long l = 0; l < ld; l++) edge[r * ld + l] = from && l < columns ? from[r * lds + l] : 0;
-                tiles[which][vectors - 1](k, a + i * ra, ra, ca, b + j, ldb, edge, ld, edge, ld);
-                for (long r = 0; r < rows; r++) memcpy(to + r * ldc, edge + r * ld, columns * sizeof(real));
-            }}
-            i += rows;
+            tile *call = tiles[which][vectors];
+            if (columns >= HALF) {{ call(k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds); continue; }}
+            if (from) for (long r = 0; r < rows; r++) memcpy(edge + r * HALF, from + r * lds, columns * sizeof(real));
+            call(k, a + i * ra, ra, ca, b + j, ldb, edge, HALF, from ? edge : 0, HALF);
+            for (long r = 0; r < rows; r++) memcpy(to + r * ldc, edge + r * HALF, columns * sizeof(real));
         }}
     }}
 }}
@@ -75,18 +74,18 @@ static real *buffer(long numbers) {{ return aligned_alloc(64, (numbers * sizeof(
 """
 
 
-def _tile(rows: int, vectors: int) -> str:
+def _tile(kind: str, vectors: int, rows: int) -> str:
     """C of the product of `rows` rows and so many vectors of columns, all sums in registers."""
     places = [(i, j) for i in range(rows) for j in range(vectors)]
     return f"""
-static void tile_{rows}_{vectors}(long n, const real *a, long ra, long ca, const real *b, long ldb, real *c, long ldc,
+static void {kind}_{vectors}_{rows}(long n, const real *a, long ra, long ca, const real *b, long ldb, real *c, long ldc,
                    const real *start, long lds) {{
-    vec {", ".join(f"c{i}_{j} = {{0}}" for i, j in places)};
-    if (start) {{ {" ".join(f"c{i}_{j} = AT(start + {i} * lds + {j} * LANES);" for i, j in places)} }}
+    {kind} {", ".join(f"c{i}_{j} = {{0}}" for i, j in places)};
+    if (start) {{ {" ".join(f"c{i}_{j} = *({kind} *)(start + {i} * lds + {j} * LANES);" for i, j in places)} }}
     for (long k = 0; k < n; k++, a += ca, b += ldb) {{
-        vec {", ".join(f"b{j} = AT(b + {j} * LANES)" for j in range(vectors))};
+        {kind} {", ".join(f"b{j} = *({kind} *)(b + {j} * LANES)" for j in range(vectors))};
         {" ".join(f"c{i}_{j} += a[{i} * ra] * b{j};" for i, j in places)}
     }}
-    {" ".join(f"AT(c + {i} * ldc + {j} * LANES) = c{i}_{j};" for i, j in places)}
+    {" ".join(f"*({kind} *)(c + {i} * ldc + {j} * LANES) = c{i}_{j};" for i, j in places)}
 }}
 """
