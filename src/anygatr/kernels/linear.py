@@ -30,13 +30,10 @@ def equi_linear(
     if torch.compiler.is_exporting():
         return graph.linear(x, s, *weights, plan.table)
     x, s, mixing, *given = shortened(x, s, mixing, *weights)
-    tokens = x.shape[1:-1]
-    x, s = x.flatten(1, -2), s.flatten(0, -2)
     if torch.compiler.is_compiling():
-        y, t = _linear(x, s, mixing, *given, plan.key)
-    else:
-        y, t = _Linear.apply(x, s, mixing, plan, *given)
-    return y.unflatten(1, tokens), t.unflatten(0, tokens)
+        y, t = _linear(x.flatten(1, -2), s.flatten(0, -2), mixing, *given, plan.key)
+        return y.unflatten(1, x.shape[1:-1]), t.unflatten(0, x.shape[1:-1])
+    return _Linear.apply(x, s, mixing, plan, *given)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
@@ -54,7 +51,7 @@ def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPl
         bias = None if weights.bias_mv is None else weights.bias_mv[j]
         terms[blade].append(functional.linear(s, weights.s_to_mv[j], bias))
         t = t + functional.linear(x[blade], weights.mv_to_s[j])
-    nothing = x.new_zeros(x.shape[1], weights.mv.shape[0])
+    nothing = x.new_zeros(*x.shape[1:-1], weights.mv.shape[0])
     return recombine(torch.stack([sum(parts, nothing) for parts in terms]), plan.leave), t
 
 
@@ -152,7 +149,8 @@ _linear.register_autograd(_differentiate, setup_context=_save)
 def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
     if native.applies(x, s, *(w for w in weights if w is not None)):
         return linear_native.forward(x, s, weights, plan)
-    x = recombine(x, plan.enter)
+    tokens = x.shape[1:-1]
+    x, s = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2)
     effective = _effective_weights(weights.mv, mixing)
     joint = _joint(effective, weights, plan)
     rows = _rows(x, s, plan)
@@ -163,7 +161,7 @@ def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearP
     y = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0])
     t = _unrows(out, y, plan)
     _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
-    return recombine(y, plan.leave), t
+    return recombine(y, plan.leave).unflatten(1, tokens), t.unflatten(0, tokens)
 
 
 def _gradients(
@@ -179,16 +177,18 @@ def _gradients(
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     if native.applies(grad_y, grad_t, x, s, *(w for w in weights if w is not None)):
         return linear_native.backward(grad_y, grad_t, x, s, weights, plan, below)
-    x, grad_y, grad_t = recombine(x, plan.enter), recombine(grad_y, transposed(plan.leave)).contiguous(), grad_t.contiguous()
+    tokens = x.shape[1:-1]
+    x, s, grad_t = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2), grad_t.flatten(0, -2)
+    grad_y = recombine(grad_y, transposed(plan.leave)).flatten(1, -2).contiguous()
     effective = _effective_weights(weights.mv, mixing)
     rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
     grad_x = grad_s = None
     if below:
         grad_in = grad_rows @ _joint(effective, weights, plan)
         grad_x = x.new_empty(x.shape)
-        grad_s = _unrows(grad_in, grad_x, plan)
+        grad_s = _unrows(grad_in, grad_x, plan).unflatten(0, tokens)
         _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
-        grad_x = recombine(grad_x, transposed(plan.enter))
+        grad_x = recombine(grad_x, transposed(plan.enter)).unflatten(1, tokens)
     grad_joint = grad_rows.t() @ rows
     (c_out, c_in), invariants = weights.mv.shape[:2], len(plan.invariant)
     inner, outer = invariants * c_in, invariants * c_out

@@ -17,9 +17,10 @@ SIZES = "long n, long ci, long si, long co, long so, long threads"
 
 
 def forward(x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
-    """(k, n, c_in) and (n, s_in) mapped."""
-    y, t = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0]), s.new_empty(s.shape[0], weights.s_to_s.shape[0])
-    _run("linear", (x, s, *weights, y, t), weights, len(s), plan)
+    """(k, *tokens, c_in) and (*tokens, s_in) mapped."""
+    y = x.new_empty(plan.blades, *x.shape[1:-1], weights.mv.shape[0])
+    t = s.new_empty(*s.shape[:-1], weights.s_to_s.shape[0])
+    _run("linear", (x, s, *weights, y, t), weights, s.shape[:-1].numel(), plan)
     return y, t
 
 
@@ -29,7 +30,7 @@ def backward(
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     found = [t.new_empty(t.shape) if below else None for t in (x, s)]
     found += [None if w is None else w.new_empty(w.shape) for w in weights]
-    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, len(s), plan)
+    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, s.shape[:-1].numel(), plan)
     return tuple(found)
 
 

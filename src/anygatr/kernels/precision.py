@@ -25,7 +25,10 @@ def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[None]:
-    """A region that autocast leaves alone; none while a graph is exported, which knows no autocast."""
-    if torch.compiler.is_exporting():
+    """A region that autocast leaves alone.
+
+    None where autocast is off: torch does not keep compiled code with such a region; nor does an exported graph know any.
+    """
+    if torch.compiler.is_exporting() or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)

@@ -104,7 +104,7 @@ class ConditionalGATr(nn.Module):
 
     def compile(self, **options: Any) -> None:
         """Compile the blocks as `GATr.compile` does."""
-        compile_regions(self.blocks, **options)
+        compile_regions(self, self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens and a condition of as many."""

@@ -109,7 +109,7 @@ class GATr(nn.Module):
 
         Arguments are those of `torch.compile`. The compiler cannot differentiate twice: for forces, stay eager.
         """
-        compile_regions(self.blocks, **options)
+        compile_regions(self, self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens."""
