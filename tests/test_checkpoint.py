@@ -196,9 +196,13 @@ def test_foreign_file_is_refused(tmp_path):
             load(path)
 
 
-def test_missing_file_is_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_missing_files_and_directories_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         load(tmp_path / "none.safetensors")
+    with pytest.raises(ValueError, match="is a directory; pass the file in it"):
+        load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="directory that does not exist; create"):
+        save(_axial(), tmp_path / "none" / "m.safetensors")
 
 
 def test_newer_format_is_refused(tmp_path):
@@ -229,6 +233,7 @@ HOSTILE = {
     "deep": (lambda described, value: value, "[" * 100_000, "not JSON"),
     "list": (lambda described, value: value, "[1]", "no format version"),
     "version": (_set("version"), "1", "no format version"),
+    "version 0": (_set("version"), 0, "no format version"),
     "network": (_set("network"), "os.system", "network='os.system' is not one of"),
     "no config": (_set("config"), None, "config=None"),
     "unknown argument": (_set("config", "depth"), 3, "does not build"),

@@ -213,6 +213,31 @@ def test_all_wrong_keys_are_in_one_error(move):
     assert str(error.value).count("\n") == 5
 
 
+@pytest.mark.parametrize(
+    ("mv", "s", "heads", "rope", "head"),
+    [(16, 128, 8, False, (4, 32)), (4, 8, 16, False, (1, 4)), (5, 9, 4, False, (2, 4)), (5, 9, 4, True, (2, 8)),
+     (16, 36, 8, True, (4, 10))],
+)  # fmt: skip
+def test_heads_of_gatr_have_its_floors(mv, s, heads, rope, head):
+    """2 * channels // heads, but at least one multivector and four scalars; with positions an even eight."""
+    config = {**BASIC, "hidden_mv_channels": mv, "hidden_s_channels": s, "num_heads": heads, "pos_encoding": rope}
+    config = {key: value for key, value in config.items() if key not in ("attention", "mlp")}
+    with pytest.raises(ValueError, match="state_dict") as error:
+        from_gatr({}, config)
+    keys = "missing: blocks.0.attention.qkv_module"
+    assert f"{keys}.k_linear.weight ({head[0]}, {mv}, 9)\n" in str(error.value)
+    assert f"{keys}.k_linear.s2s.weight ({head[1]}, {s})\n" in str(error.value)
+    assert f"{keys}.q_linear.s2s.weight ({head[1] * heads}, {s})\n" in str(error.value)
+
+
+@pytest.mark.parametrize("move", [from_gatr, from_lgatr])
+def test_other_things_than_dictionaries_are_named(move):
+    with pytest.raises(ValueError, match=r"state_dict is a Linear; pass net\.state_dict\(\)"):
+        move(torch.nn.Linear(1, 1), BASIC)
+    with pytest.raises(ValueError, match="config is a NoneType; pass the arguments"):
+        move({}, None)
+
+
 def test_prefix_of_a_wrapper_is_named():
     state, config, _ = golden(GOLDEN[0])
     with pytest.raises(ValueError, match=r"remove the prefix 'net\.' from every key"):

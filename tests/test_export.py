@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from anygatr import export
 from anygatr.export import program, to_onnx
 from anygatr.model import model
 from anygatr.nn import AxialGATr, GATr, Width
@@ -123,6 +124,16 @@ def test_exporting_leaves_the_network_as_it_was(monkeypatch):
     assert seen == [False]
     assert net.training
     assert not net.linear_in.training
+
+
+def test_what_to_onnx_needs_is_said_before_tracing(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: pytest.fail("traced"))
+    net = build("model", "E")
+    with pytest.raises(FileNotFoundError, match="directory that does not exist; create"):
+        to_onnx(net, tmp_path / "none" / "net.onnx")
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install anygatr\[onnx\]"):
+        to_onnx(net, tmp_path / "net.onnx")
 
 
 def test_what_cannot_be_exported_is_said():

@@ -1,4 +1,7 @@
-"""Networks and geometries travel: copies, state dicts, functional calls, worker processes, two processes that train one."""
+"""Networks and geometries travel: copies, state dicts, functional calls, worker processes, two processes that train one.
+
+And what training on forces and in 16 bits asks of layers: second derivatives, and delicate sums in float32.
+"""
 
 import copy
 import pickle
@@ -8,16 +11,48 @@ from multiprocessing import get_context
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.autograd import gradgradcheck
+from torch.autograd.gradcheck import GradcheckError
 from torch.func import functional_call, grad, vmap
 from torch.nn.parallel import DistributedDataParallel
 
 from anygatr.geometry import Geometry
+from anygatr.kernels.product import product_plan, products
 from anygatr.model import model
-from anygatr.nn import AxialGATr, ConditionalGATr, GATr, Width
+from anygatr.nn import (
+    MLP,
+    AxialGATr,
+    Block,
+    ConditionalBlock,
+    ConditionalGATr,
+    CrossAttention,
+    EquiLinear,
+    GatedGELU,
+    GATr,
+    GeometricBilinear,
+    LayerNorm,
+    SelfAttention,
+    Width,
+)
+from anygatr.nn.attention import Attend
+from anygatr.nn.batch import Batch, reference
 from anygatr.presets import geometry
 
 NAMES = ("E", "P", "iP", "C", "L")
 NETWORKS = (*NAMES, "axial", "conditional", "model")
+WIDTH = Width(2, 2)
+LAYERS = {
+    "linear": lambda geo: EquiLinear(geo, WIDTH, WIDTH),
+    "norm": LayerNorm,
+    "gate": lambda geo: GatedGELU(),
+    "bilinear": lambda geo: GeometricBilinear(geo, WIDTH, WIDTH * 2),
+    "attention": lambda geo: SelfAttention(geo, WIDTH, heads=2),
+    "multi-head": lambda geo: SelfAttention(geo, WIDTH, heads=2, multi_query=False, reinsert=1, rope=True),
+    "cross attention": lambda geo: CrossAttention(geo, WIDTH, WIDTH, heads=2),
+    "mlp": lambda geo: MLP(geo, WIDTH),
+    "block": lambda geo: Block(geo, WIDTH, heads=2),
+    "conditional block": lambda geo: ConditionalBlock(geo, WIDTH, WIDTH, heads=2, dropout=0.0, multi_query=True),
+}
 
 
 def build(name: str, seed: int = 0) -> nn.Module:
@@ -111,6 +146,74 @@ def test_gradients_can_be_differentiated_again(name):
             with torch.enable_grad():
                 ends.append(sum(float((a * b).sum()) for a, b in zip(gradients(), left, strict=True)))
     assert exact == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", [n if n == "iP" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+def test_layers_have_second_derivatives(name, layer, rng):
+    """In their inputs and in all weights."""
+    geo = geometry(name, 2)
+    built = LAYERS[layer](geo).double()
+    shapes = {key: p.shape for key, p in built.named_parameters()}
+    sizes = [shape.numel() for shape in shapes.values()]
+    weights = torch.randn(max(sum(sizes), 1), generator=rng, dtype=torch.float64).mul_(0.5).requires_grad_()
+    x = torch.randn(geo.algebra.dim, 3, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+    s = torch.randn(3, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+
+    def call(x: Tensor, s: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        number, nothing = reference(x, geo), x[..., :0]
+        more: tuple[object, ...] = ()
+        if layer in ("attention", "multi-head", "block"):
+            more = (Batch(number, x[..., :1] if layer == "multi-head" else nothing),)
+        elif layer in ("bilinear", "mlp"):
+            more = (number,)
+        elif layer.startswith("c"):
+            more = (x.roll(1, 1), s.roll(1, 0), *([Batch(number, nothing)] if layer.endswith("block") else []))
+        values = zip(shapes.items(), weights.split(sizes) if sizes else [], strict=True)
+        return functional_call(built, {key: value.view(shape) for (key, shape), value in values}, (x, s, *more))
+
+    assert gradgradcheck(call, (x, s, weights) if sizes else (x, s, weights.detach()), fast_mode=True)
+
+
+class _Once(torch.autograd.Function):
+    """x^2 with the gradient 2x, which forgets that it depends on x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2 * ctx.saved_tensors[0].detach()
+
+
+def test_a_missing_second_derivative_is_seen():
+    with pytest.raises(GradcheckError):
+        gradgradcheck(_Once.apply, (torch.ones(3, dtype=torch.float64, requires_grad=True),), fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_delicate_sums_are_float32_under_autocast(name, dtype, rng):
+    """Norms, products, distances and indefinite inner products give the same numbers; linear maps do not."""
+    geo = geometry(name)
+    x, s = torch.randn(geo.algebra.dim, 5, 8, generator=rng), torch.randn(5, 8, generator=rng)
+    norm, plan, linear = LayerNorm(geo), product_plan(geo.algebra, geo.products), EquiLinear(geo, Width(8, 8), WIDTH)
+    parts = 2 * len(geo.products)
+    attend = Attend(geo, heads=2, key_heads=1, head=WIDTH)
+    calls = [lambda: norm(x, s)[0], lambda: norm(x, s)[1], lambda: products(x.repeat(1, 1, parts), plan)]
+    if name != "E":  # its inner product is a sum of squares: no cancellation
+        calls += [lambda: attend((x, s))[0], lambda: attend((x, s))[1]]
+    with torch.no_grad():
+        for call in calls:
+            expected = call()
+            with torch.autocast("cpu", dtype):
+                assert call().dtype == torch.float32
+                assert torch.equal(call(), expected)
+        with torch.autocast("cpu", dtype):
+            short = linear(x, s)[0]
+        assert not torch.allclose(short.float(), linear(x, s)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)

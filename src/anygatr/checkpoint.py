@@ -98,7 +98,7 @@ def _description(metadata: dict[str, str] | None) -> dict[str, Any]:
         described = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its description is not JSON: {error}") from error
-    if not isinstance(described, dict) or not isinstance(described.get("version"), int):
+    if not isinstance(described, dict) or type(described.get("version")) is not int or described["version"] < 1:
         raise ValueError("its description has no format version")
     if described["version"] > FORMAT:
         raise ValueError(f"it has format {described['version']}, newer than {FORMAT}; upgrade anygatr to read it")
@@ -167,13 +167,15 @@ def _check_tensors(model: nn.Module, shapes: dict[str, tuple[int, ...]], dtypes:
 @contextmanager
 def _readable(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The open file; what is wrong with it becomes a ValueError that names it."""
+    if Path(path).is_dir():
+        raise ValueError(f"{os.fspath(path)} is a directory; pass the file in it, such as model.safetensors")
     try:
         with safe_open(os.fspath(path), framework="pt") as file:
             yield file
     except SafetensorError as error:
         raise ValueError(
-            f"{os.fspath(path)} is not a whole safetensors file ({error}): truncated, or of another kind; write it with "
-            "anygatr.checkpoint.save"
+            f"{os.fspath(path)} is not a whole safetensors file ({error}): truncated, or of another kind; pickles "
+            "are never opened. Write it with anygatr.checkpoint.save"
         ) from error
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)} cannot be loaded: {error}") from error
@@ -181,6 +183,10 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 def _replace(path: Path, content: bytes) -> None:
     """Write a temporary file beside `path` that takes its name once it is whole and on the disk."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"path={str(path)!r} is in a directory that does not exist; create {str(path.parent)!r} first"
+        )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

@@ -152,7 +152,13 @@ class Source:
 
 
 def refuse_others(state: Mapping[str, Tensor], config: Mapping[str, object]) -> None:
-    """Raise for the peers' other networks, known by what only they have."""
+    """Raise for what is no state dict or no config, and for the peers' other networks, known by what only they have."""
+    for name, value, remedy in (
+        ("state_dict", state, "net.state_dict()"),
+        ("config", config, "the arguments that the peer's network was built with, as a dictionary"),
+    ):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} is a {type(value).__name__}; pass {remedy}")
     slim = "in_v_channels" in config or any(key.endswith(".weight_v") for key in state)
     conditional = "s_channels_cond" in config or any(".crossattention." in key for key in state)
     blocks = {key.split("blocks.")[1].split(".")[0] for key in state if "blocks." in key}

@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,19 @@ def to_onnx(net: GATr | Model, path: str | os.PathLike[str], mask: bool = False)
 
     Its inputs are named as the arguments of `program`, its outputs "y" and "t", or as the targets of a model.
     """
+    path = Path(path)
+    if not path.parent.is_dir():  # before minutes are spent on tracing
+        raise FileNotFoundError(
+            f"path={str(path)!r} is in a directory that does not exist; create {str(path.parent)!r} first"
+        )
+    if find_spec("onnxscript") is None:
+        raise ImportError("to_onnx needs onnxscript: pip install anygatr[onnx]", name="onnxscript")
     names = [field.name for field in net.targets.fields] if isinstance(net, Model) else ["y", "t"]
     graph, axes = program(net, mask), dict.fromkeys(_example(net, mask), AXES)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "# The axis name")  # all inputs have the same two, which it remarks on
         written = torch.onnx.export(graph, output_names=names, dynamic_shapes=axes, dynamo=True, verbose=False)
     assert written is not None
-    path = Path(path)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         whole = Path(folder) / path.name
         written.save(whole)
