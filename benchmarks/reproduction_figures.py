@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from reproduction_claims import Rows, name, of
@@ -21,6 +22,7 @@ TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples"}
 def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
     """Evaluation error against training samples, as in the paper's figure; bars span the seeds."""
     figure, axes = _figure(9.5, 4.2, columns=2)
+    axes[1].sharey(axes[0])
     for ax, (metric, title) in zip(axes, TITLES.items(), strict=True):
         for model, look in looks(models).items():
             sizes = sorted({row.size for row in of(rows, model) if row.is_ok})
@@ -34,7 +36,7 @@ def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
             line = ":" if look.dash == "dot" else "-"
             ax.errorbar(x, y, bars, color=look.colour, marker=MARKERS[look.symbol], ls=line, ms=5, lw=1.5, label=look.label)
         ax.set(xscale="log", yscale="log", xlabel="training samples", title=title)
-    axes[1].sharey(axes[0])
+        _plain_ticks(ax.yaxis)
     axes[0].set_ylabel("squared error per coordinate")
     if axes[1].lines:
         axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -52,12 +54,16 @@ def ablations(rows: Rows, models: Sequence[str], path: Path) -> None:
             ax.plot(found.values, [place] * len(found), MARKERS[look.symbol], color=look.colour, ms=6, alpha=0.8)
     ax.set_yticks(range(len(models)), [name(model) for model in models])
     ax.set(xscale="log", xlabel="squared error per coordinate, evaluation set")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    _plain_ticks(ax.xaxis)
     ax.invert_yaxis()
     ax.grid(axis="y", alpha=0.25)
     _save(figure, path)
+
+
+def _plain_ticks(axis: Axis) -> None:
+    axis.set_major_locator(LogLocator(subs=tuple(range(1, 10))))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _errors(rows: Rows, metric: str) -> Spread | None:
