@@ -7,6 +7,7 @@ import torch
 
 from anygatr.checkpoint import load, save
 from anygatr.export import program
+from anygatr.kernels import native
 from anygatr.nn import GATr, Width
 from anygatr.presets import geometry
 
@@ -106,6 +107,17 @@ def test_copies_of_a_compiled_network_are_eager(tmp_path):
     batch["x"].requires_grad_()
     for other in (copy.deepcopy(net), load(tmp_path / "net.safetensors")):
         assert torch.equal(twice(other, batch), twice(eager, batch))
+
+
+@pytest.mark.parametrize("layout", ["dense", "masked", "ragged"])
+def test_a_network_compiles_without_a_c_compiler(layout, monkeypatch):
+    _, eager = network("E", blocks=1)
+    batch = inputs(eager, layout, 2, 4)
+    expected = results(eager, batch)
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    net, _ = network("E", blocks=1)
+    net.compile(backend="aot_eager")
+    assert_same(results(net, batch), expected)
 
 
 @pytest.mark.slow

@@ -28,15 +28,16 @@ class Layout(NamedTuple):
 
 
 class AttendPlan(NamedTuple):
-    """What is compared, and its name for compiled code."""
+    """What is compared; its name for compiled code, and whether that can use the C function: tracing cannot find out."""
 
     comparison: Comparison
     key: str
+    built: bool
 
     @classmethod
     def of(cls, comparison: Comparison) -> "AttendPlan":
         """Remember it for compiled code."""
-        return cls(comparison, remember(comparison, ("attend", comparison)))
+        return cls(comparison, remember(comparison, ("attend", comparison)), native.compiler() is not None)
 
 
 def attend(
@@ -55,7 +56,8 @@ def attend(
     lengths = None if layout.packed is None else layout.packed.lengths
     given = [t for t in (*streams, weights) if t is not None]
     inside = plan.comparison.known and all(t.shape[-2] for t in given[:-1]) and not torch.compiler.is_exporting()
-    if inside and torch.compiler.is_compiling() and streams.x.device.type == "cpu" and streams.x.dtype in native.REALS:
+    traced = plan.built and streams.x.device.type == "cpu" and streams.x.dtype in native.REALS
+    if inside and torch.compiler.is_compiling() and traced:
         x, s, _ = _attend(*streams, weights, mask, lengths, layout.queries, layout.keys, scale, plan.key)
     elif inside and native.applies(*given):
         samples = _samples(layout.queries, layout.keys, len(streams.s), mask, lengths)

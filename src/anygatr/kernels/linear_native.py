@@ -44,7 +44,7 @@ def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, tokens: 
 
 @lru_cache(maxsize=64)
 def linear_source(plan: LinearPlan, real: str) -> str:
-    """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste minutes."""
+    """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste seconds."""
     parts = (_combinations(plan), _mixing(plan), f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan), _backward(plan))
     return matrix_product(real) + "".join(parts)
 
