@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels.linear import equi_linear
-from anygatr.kernels.linear_plan import Weights, linear_plan, narrowed
+from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
 from anygatr.nn import init
 from anygatr.nn.width import Width
 
@@ -27,6 +27,7 @@ class EquiLinear(nn.Module):
 
     layout = "blades"
     mixing: Tensor
+    plan: LinearPlan
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class EquiLinear(nn.Module):
         super().__init__()
         basis = geometry.linear_basis
         self.geometry, self.inputs, self.outputs = geometry, inputs, outputs
-        self.plan = linear_plan(basis)
+        self.widen()
         self.register_buffer("mixing", self.plan.mixing.to(torch.get_default_dtype()), persistent=False)
         invariants = len(self.plan.invariant)
         self.weight = nn.Parameter(torch.empty(outputs.mv, inputs.mv, len(basis)))
@@ -86,7 +87,12 @@ class EquiLinear(nn.Module):
 
     def narrow(self, reads: tuple[int, ...], writes: tuple[int, ...], scalars: bool = True) -> None:
         """From now on take blades outside `reads` for zero and leave those outside `writes`, perhaps scalars, zero."""
-        self.plan = narrowed(linear_plan(self.geometry.linear_basis), reads, writes, scalars)
+        self.widen()
+        self.plan = narrowed(self.plan, reads, writes, scalars)
+
+    def widen(self) -> None:
+        """Undo `narrow`."""
+        self.plan = linear_plan(self.geometry.linear_basis)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
