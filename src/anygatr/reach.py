@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from torch import nn
-
 from anygatr.algebra import Algebra
 from anygatr.geometry import Geometry
 from anygatr.nn.attention import Attend, CrossAttention, SelfAttention
@@ -85,7 +83,10 @@ class Report:
             lines += [(names, *map(str, (row.alive, row.made, row.needed)), *_cost(row.before, row.after))]
         lines += [(f"all, {self.tokens} tokens", "", "", "", *_cost(self.before, self.after))]
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        text = ["  ".join(c.ljust(w) if i < 4 else c.rjust(w) for i, (c, w) in enumerate(zip(x, widths, strict=True))) for x in lines]
+        text = [
+            "  ".join(c.ljust(w) if i < 4 else c.rjust(w) for i, (c, w) in enumerate(zip(x, widths, strict=True)))
+            for x in lines
+        ]
         return "\n".join(text)
 
 
@@ -94,14 +95,18 @@ def narrow(
 ) -> Report:
     """From now on skip what a network cannot need when x has only the grades `inputs` and y is read at `outputs` only.
 
-    y is zero in all other grades, which nobody is to read; scalars are never taken for dead. `condition` has the grades of a
-    `ConditionalGATr`'s cx; `tokens` is the length of samples that attention is counted for. Other inputs are refused, the
-    gradient in x is left out where x is dead. Parameters stay as they are, those of dead maps with zero gradients. Copies and
-    pickles stay narrowed; a checkpoint holds parameters alone and loads into either network. Compiled networks compile again,
-    once for each block that differs. Narrowing anew starts from the whole network; `widen` gives it back.
+    y is zero in all other grades, which nobody is to read; the input's scalars count as filled, the output's as read.
+    `condition` has the grades of a `ConditionalGATr`'s cx; `tokens` is the length of samples that attention is counted for.
+
+    Inputs with other grades are refused, except by compiled code; where x is dead, so is the gradient in it. Parameters stay
+    as they are, those of dead maps with zero gradients. Copies and pickles stay narrowed; a checkpoint holds parameters
+    alone and loads into either network, exported programs are whole. Compiled networks compile again, once for each block
+    that differs. Narrowing anew starts from the whole network; `widen` gives it back.
     """
     if not isinstance(net, GATr | AxialGATr | ConditionalGATr):
-        raise ValueError(f"net={type(net).__name__} is no GATr, AxialGATr or ConditionalGATr; of a model call model.narrow()")
+        raise ValueError(
+            f"net={type(net).__name__} is no GATr, AxialGATr or ConditionalGATr; of a model call model.narrow()"
+        )
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens={tokens!r} must be positive: the number of tokens in a sample")
     algebra = net.geometry.algebra
@@ -235,7 +240,7 @@ class _Linear(_Layer):
         self.invariant = _grades(layer.geometry.algebra, layer.plan.invariant)
 
     def made(self, *alive: Reach) -> Reach:
-        (grades, scalars), fed = alive[0], self.biased or alive[0].scalars
+        grades, fed = alive[0].grades, self.biased or alive[0].scalars
         made = {o for i, o in self.maps if i in grades} | (self.invariant if fed else frozenset())
         return _limited(Reach(frozenset(made), fed or bool(self.invariant & grades)), self.layer.outputs)
 
@@ -368,7 +373,9 @@ def _cost(before: int, after: int) -> tuple[str, str, str]:
 def _alike(rows: tuple[Row, ...]) -> list[tuple[str, Row]]:
     """Rows with their names, those of equal blocks in a row only once: blocks.2-8.mlp.out."""
     blocks: list[tuple[str, list[Row]]] = []
-    for name, group in groupby(rows, lambda row: ".".join(row.name.split(".")[:2]) if row.name.startswith("blocks.") else ""):
+    for name, group in groupby(
+        rows, lambda row: ".".join(row.name.split(".")[:2]) if row.name.startswith("blocks.") else ""
+    ):
         blocks.append((name, list(group)))
     out: list[tuple[str, Row]] = []
     for _, same in groupby(blocks, lambda block: [_content(block[0], row) for row in block[1]]):
