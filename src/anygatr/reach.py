@@ -30,7 +30,7 @@ class Reach(NamedTuple):
     grades: frozenset[int]
     scalars: bool
 
-    def __or__(self, other: "Reach") -> "Reach":  # type: ignore[override]
+    def __or__(self, other: "Reach") -> "Reach":
         return Reach(self.grades | other.grades, self.scalars or other.scalars)
 
     def __bool__(self) -> bool:
@@ -78,7 +78,7 @@ class Report:
         return 1 - self.after / max(self.before, 1)
 
     def __str__(self) -> str:
-        lines = [("layer", "alive in", "alive out", "needed", "before", "after", "saved")]
+        lines: list[tuple[str, ...]] = [("layer", "alive in", "alive out", "needed", "before", "after", "saved")]
         for names, row in _alike(self.rows):
             lines += [(names, *map(str, (row.alive, row.made, row.needed)), *_cost(row.before, row.after))]
         lines += [(f"all, {self.tokens} tokens", "", "", "", *_cost(self.before, self.after))]
@@ -117,7 +117,7 @@ def narrow(
     out = _network(trace, net, given, _checked("condition", condition, algebra))
     needed = trace.backwards(out, asked)
     names = {module: name for name, module in net.named_modules()}
-    rows = []
+    rows: list[Row] = []
     for number, (rule, sources) in enumerate(trace.steps):
         if isinstance(rule, _Layer):
             alive, before = [trace.alive[i] for i in sources], rule.layer.flops(tokens) // 2

@@ -119,17 +119,18 @@ def linear_plan(basis: LinearBasis) -> LinearPlan:
         np.array_equal(leave[j], np.eye(algebra.dim)[j]) and np.array_equal(leave[:, j], leave[j]) for j in invariant
     )
     if keeps and _entries(framed) < _entries(maps):
-        changes = {"enter": _linear_runs(enter), "leave": _linear_runs(leave)}
+        there, back = _linear_runs(enter), _linear_runs(leave)
         mixing, entries = _effective(framed)
     else:
-        changes = {}
+        there, back = (), ()
         mixing, entries = _effective(maps)
     place = {blade: j for j, blade in enumerate(invariant)}
     joint = tuple(Entry(w, f, place[o], place[i]) for w, f, o, i in entries if o in place and i in place)
     products = runs([entry for entry in entries if not (entry[2] in place and entry[3] in place)], invariant)
     table = graph.linear_table(basis, invariant)
     every = tuple(range(algebra.dim))
-    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, table, every, every, **changes)
+    sizes = torch.from_numpy(mixing), algebra.dim, invariant
+    return LinearPlan(*sizes, joint, products, table, every, every, enter=there, leave=back)
 
 
 @lru_cache(maxsize=256)
