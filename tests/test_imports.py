@@ -24,7 +24,7 @@ LAYERS = (
     {"presets"},
     {"kernels"},
     {"nn"},
-    {"fields"},
+    {"fields", "reach"},
     {"model"},
     {"checkpoint", "convert", "export"},
     {"lab"},

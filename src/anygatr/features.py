@@ -66,6 +66,11 @@ class Inner:
         """An indefinite form is a difference of large numbers."""
         return min(self.signs, default=1.0) < 0
 
+    def within(self, blades: tuple[int, ...]) -> "Inner":
+        """The same where all other blades are zero."""
+        kept = [(b, sign) for b, sign in zip(self.blades, self.signs, strict=True) if b in blades]
+        return Inner(tuple(b for b, _ in kept), tuple(sign for _, sign in kept))
+
     def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """q_b."""
         return _signed(x, self.blades, (1.0,) * self.size)
@@ -94,6 +99,11 @@ class Distance:
     def __post_init__(self) -> None:
         if len(self.coordinates) != len(self.signs):
             raise ValueError(f"signs={self.signs} must have one sign for each of the {len(self.coordinates)} coordinates")
+
+    @property
+    def blades(self) -> tuple[int, ...]:
+        """The blades it reads."""
+        return self.weight, *self.coordinates
 
     @property
     def size(self) -> int:

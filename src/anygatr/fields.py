@@ -100,6 +100,12 @@ class Inputs:
         """The names of the fields that have a position."""
         return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
 
+    @property
+    def grades(self) -> tuple[int, ...]:
+        """The grades that fields fill."""
+        filled = (kinds.filled(self.geo, slot.kind) for slot in self.slots if slot.channel is not None)
+        return tuple(sorted(set().union(*filled)))
+
     def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All fields as multivector and scalar channels, in the dtype of the values."""
         multivectors: list[Tensor] = []
@@ -125,6 +131,11 @@ class Targets:
     def positional(self) -> tuple[str, ...]:
         """The names of the fields that have a position."""
         return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
+
+    @property
+    def grades(self) -> tuple[int, ...]:
+        """The grades that fields are read from."""
+        return tuple(sorted(set().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))))
 
     def read(self, x: Tensor, origin: Tensor | None = None) -> dict[str, Tensor]:
         """Every field from multivector channels (..., channels, blades), with its columns on the last axis."""

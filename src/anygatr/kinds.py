@@ -16,6 +16,7 @@ from anygatr.geometry import Geometry
 from anygatr.space import absolute, nonzero, relative
 
 Pieces = tuple[Tensor, ...]
+DRAWS = 16  # random objects that show what a kind fills and what reading it asks for
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,25 @@ def grades(geo: Geometry, kind: str) -> list[set[int]]:
     """The grades that each of `parts` occupies."""
     values = torch.linspace(0.3, 0.9, columns(geo, kind), dtype=torch.float64)
     return [set(geo.algebra.grades[mv != 0].tolist()) for mv in embed(geo, kind, values)]
+
+
+def filled(geo: Geometry, kind: str) -> set[int]:
+    """The grades that objects of a kind that the geometry has can have, seen in random ones."""
+    mv = embed(geo, kind, draw(geo, kind, DRAWS, generator=torch.Generator().manual_seed(0)))[0]
+    return set(geo.algebra.grades[(mv != 0).any(0)].tolist())
+
+
+def asked(geo: Geometry, kind: str) -> set[int]:
+    """The grades on which what is read as this kind depends, seen in random multivectors."""
+    rng, alg = torch.Generator().manual_seed(0), geo.algebra
+    channels = torch.randn(2, len(parts(geo, kind)), DRAWS, alg.dim, generator=rng, dtype=torch.float64)
+    found = set()
+    for grade, blades in enumerate(alg.slices):
+        changed = channels[0].clone()
+        changed[..., blades] = channels[1][..., blades]
+        if not torch.equal(read(geo, kind, list(changed)), read(geo, kind, list(channels[0]))):
+            found.add(grade)
+    return found
 
 
 def positions(geo: Geometry, kind: str, values: Tensor) -> Tensor | None:

@@ -14,6 +14,7 @@ from anygatr.nn.config import arguments
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.presets import geometry
+from anygatr.reach import Report, narrow
 from anygatr.tokens import Tokens
 
 
@@ -109,6 +110,13 @@ class Model(nn.Module):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the network's regions; embedding and reading stay eager."""
         self.net.compile(*args, **kwargs)
+
+    def narrow(self, tokens: int = 16) -> Report:
+        """From now on skip what the declared fields cannot reach, as `anygatr.reach.narrow` says; what that saves.
+
+        Predictions do not change. `tokens` is the length of samples that attention is counted for.
+        """
+        return narrow(self.net, self.inputs.grades, self.targets.grades, tokens=tokens)
 
     def extra_repr(self) -> str:
         """The declaration, for print(model)."""

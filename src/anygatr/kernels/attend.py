@@ -79,13 +79,13 @@ def clear(
     q, k, v = rows(streams, weights, comparison)
     if short is not None:
         q, k, v = q.to(short), k.to(short), v.to(short)
-    width = weights.shape[-1], v.shape[-1] - comparison.blades * weights.shape[-1]
+    width = weights.shape[-1], v.shape[-1] - len(comparison.mixed) * weights.shape[-1]
     if layout.packed is None:
         q, k, v = (
             t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (layout.queries, layout.keys, layout.keys), strict=True)
         )
     out = attention(q, k, v, scale, layout.mask, layout.packed)
-    return channels(out.flatten(0, -3), comparison.blades, width)
+    return channels(out.flatten(0, -3), comparison, width)
 
 
 class _Attend(Function):

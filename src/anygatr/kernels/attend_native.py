@@ -22,12 +22,13 @@ DEGREES = {"float": 7, "double": 13}  # of the polynomial for exponentials on [-
 
 
 class Comparison(NamedTuple):
-    """What is compared: the features of each channel; how many heads; the blades that are mixed."""
+    """What is compared: the features of each channel; how many heads; of all blades, those that are mixed."""
 
     features: tuple[Feature, ...]
     heads: int
     key_heads: int
     blades: int
+    mixed: tuple[int, ...]
 
     @property
     def known(self) -> bool:
@@ -105,7 +106,7 @@ def _run(
     others: Sequence[Tensor | None],
 ) -> None:
     mv, scalars = _head(streams, comparison)
-    source = attend_source(comparison.features, comparison.blades, mv, native.REALS[weights.dtype])
+    source = attend_source(comparison.features, comparison.blades, comparison.mixed, mv, native.REALS[weights.dtype])
     factor = torch.tensor([scale], dtype=torch.float64)
     tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, factor, *others]
     kept = [None if t is None else t.contiguous() for t in tensors]
@@ -116,12 +117,13 @@ def _run(
 
 
 @lru_cache(maxsize=64)
-def attend_source(features: tuple[Feature, ...], blades: int, width: int, real: str) -> str:
+def attend_source(features: tuple[Feature, ...], blades: int, mixed: tuple[int, ...], width: int, real: str) -> str:
     """C of `attend` and `attend_backward` for heads of `width` multivector channels."""
-    whole = (Inner(tuple(range(blades)), (1.0,) * blades),)
-    roles = (("query", features, False), ("key", features, True), ("value", whole, True))
+    values = (Inner(mixed, (1.0,) * len(mixed)),)
+    roles = (("query", features, False), ("key", features, True), ("value", values, True))
     rows = "".join(row_source(name, parts, key, blades, real) for name, parts, key in roles)
-    sizes = f"#define C {width}\n#define BLADES {blades}\n#define SIZE {sum(f.size for f in features)}\n"
+    sizes = f"#define C {width}\n#define BLADES {blades}\n#define MIXED {len(mixed)}\n"
+    sizes += f"#define SIZE {sum(f.size for f in features)}\n"
     blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n"
     return matrix_product(real) + sizes + blocks + rows + _exponential(real) + COMMON + FORWARD + BACKWARD
 
@@ -162,7 +164,7 @@ static problem of(const real *x, const real *s, const real *kx, const real *ks, 
     p.key = (part){kx + own * C, ks + own * scalars, gkx + own * C, gks + own * scalars, KX, KS, m * KX};
     long at = own + key_heads;
     p.value = (part){kx + at * C, ks + at * scalars, gkx + at * C, gks + at * scalars, KX, KS, m * KX};
-    p.F = SIZE * C + scalars, p.W = BLADES * C + scalars, p.Fp = UP(p.F), p.Wp = UP(p.W);
+    p.F = SIZE * C + scalars, p.W = MIXED * C + scalars, p.Fp = UP(p.F), p.Wp = UP(p.W);
     return p;
 }
 /* row r of a sample whose first token is `at`, for key head g: queries of all heads that share it, token by token */
@@ -190,7 +192,7 @@ static void key_rows(const problem *p, long at, long g, long n, real *to) {
 static void value_rows(const part *v, long at, long g, long each, long first, long n, long scalars, real *to, long ld) {
     for (long r = 0; r < n; r++, to += ld) {
         value_row(v->x + TOKEN(first + r) * v->X + HEAD(first + r) * C, 0, to, v->K, 0, 0);
-        scalars_to(v, TOKEN(first + r), HEAD(first + r), scalars, to + BLADES * C);
+        scalars_to(v, TOKEN(first + r), HEAD(first + r), scalars, to + MIXED * C);
     }
 }
 static void bias_of(const unsigned char *mask, long keys, real *bias, long all) {
@@ -268,7 +270,7 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
             long token = TOKEN(r), head = HEAD(r);
             for (long c = 0; c < p.W; c++) o[c] = keys ? less * o[c] : 0;
             value_row_backward(0, 0, o, out.gx + token * out.X + head * C, 0, out.K, 0, 0);
-            scalars_from(&out, token, head, scalars, o + BLADES * C);
+            scalars_from(&out, token, head, scalars, o + MIXED * C);
             total[token * heads + head] = keys ? top[r - start] + log(sum[r - start]) : 0;
         }
     }
@@ -354,7 +356,7 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
             key_row_backward(p.key.x + place, w, gk + r * Fp, p.key.gx + place, 0, p.key.K, heads, g);
             scalars_from(&p.key, token, g, scalars, gk + r * Fp + SIZE * C);
             value_row_backward(0, 0, gv + r * Wp, p.value.gx + place, 0, p.value.K, 0, 0);
-            scalars_from(&p.value, token, g, scalars, gv + r * Wp + BLADES * C);
+            scalars_from(&p.value, token, g, scalars, gv + r * Wp + MIXED * C);
         }
     }
     if (sums) {

@@ -1,5 +1,6 @@
 """The most general equivariant linear map as a handful of matrix products on runs of blades."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -46,11 +47,12 @@ def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPl
     for run in plan.products:
         for j in range(run.length):
             terms[run.target + j].append(run.factor * functional.linear(x[run.source + j], effective[run.weight]))
-    t = functional.linear(s, weights.s_to_s, weights.bias_s)
-    for j, blade in enumerate(plan.invariant):
+    for j in plan.outer:
         bias = None if weights.bias_mv is None else weights.bias_mv[j]
-        terms[blade].append(functional.linear(s, weights.s_to_mv[j], bias))
-        t = t + functional.linear(x[blade], weights.mv_to_s[j])
+        terms[plan.invariant[j]].append(functional.linear(s, weights.s_to_mv[j], bias))
+    t = functional.linear(s, weights.s_to_s, weights.bias_s) if plan.scalars else s.new_zeros(_scalars(s, weights))
+    for j in plan.inner if plan.scalars else ():
+        t = t + functional.linear(x[plan.invariant[j]], weights.mv_to_s[j])
     nothing = x.new_zeros(*x.shape[1:-1], weights.mv.shape[0])
     return recombine(torch.stack([sum(parts, nothing) for parts in terms]), plan.leave), t
 
@@ -153,13 +155,15 @@ def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearP
     x, s = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2)
     effective = _effective_weights(weights.mv, mixing)
     joint = _joint(effective, weights, plan)
-    rows = _rows(x, s, plan)
+    rows = _rows(x, s, plan.picked(plan.inner))
     if weights.bias_mv is None or weights.bias_s is None:
         out = rows @ joint.t()
     else:
-        out = torch.addmm(torch.cat([weights.bias_mv.flatten(), weights.bias_s]), rows, joint.t())
+        bias = [*(weights.bias_mv[j] for j in plan.outer), *([weights.bias_s] if plan.scalars else [])]
+        out = torch.addmm(torch.cat(bias) if bias else rows.new_empty(0), rows, joint.t())
     y = x.new_empty(plan.blades, x.shape[1], weights.mv.shape[0])
-    t = _unrows(out, y, plan)
+    t = _unrows(out, y, plan.picked(plan.outer))
+    t = t if plan.scalars else s.new_zeros(_scalars(s, weights))
     _multiply(x, effective.transpose(1, 2), y, plan.products, plan.unwritten)
     return recombine(y, plan.leave).unflatten(1, tokens), t.unflatten(0, tokens)
 
@@ -181,29 +185,46 @@ def _gradients(
     x, s, grad_t = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2), grad_t.flatten(0, -2)
     grad_y = recombine(grad_y, transposed(plan.leave)).flatten(1, -2).contiguous()
     effective = _effective_weights(weights.mv, mixing)
-    rows, grad_rows = _rows(x, s, plan), _rows(grad_y, grad_t, plan)
+    rows = _rows(x, s, plan.picked(plan.inner))
+    grad_rows = _rows(grad_y, grad_t if plan.scalars else grad_t[:, :0], plan.picked(plan.outer))
     grad_x = grad_s = None
     if below:
         grad_in = grad_rows @ _joint(effective, weights, plan)
         grad_x = x.new_empty(x.shape)
-        grad_s = _unrows(grad_in, grad_x, plan).unflatten(0, tokens)
+        grad_s = _unrows(grad_in, grad_x, plan.picked(plan.inner)).unflatten(0, tokens)
         _multiply(grad_y, effective, grad_x, plan.backwards, plan.unread)
         grad_x = recombine(grad_x, transposed(plan.enter)).unflatten(1, tokens)
     grad_joint = grad_rows.t() @ rows
     (c_out, c_in), invariants = weights.mv.shape[:2], len(plan.invariant)
-    inner, outer = invariants * c_in, invariants * c_out
+    inner, outer = len(plan.inner) * c_in, len(plan.outer) * c_out
     grad_effective = _weight_gradient(x, grad_y, grad_joint[:outer, :inner], plan)
     grad_bias = grad_rows.sum(0) if weights.bias_mv is not None else None
+    scalars = range(weights.s_to_s.shape[0]) if plan.scalars else ()
+    mv_to_s = grad_joint[outer:, :inner].unflatten(1, (len(plan.inner), c_in)).movedim(1, 0)
     return (
         grad_x,
         grad_s,
         (mixing @ grad_effective.flatten(1)).view(len(mixing), c_out, c_in).movedim(0, -1),
-        grad_joint[:outer, inner:].unflatten(0, (invariants, c_out)),
-        grad_joint[outer:, :inner].unflatten(1, (invariants, c_in)).movedim(1, 0),
-        grad_joint[outer:, inner:],
-        None if grad_bias is None else grad_bias[:outer].view(invariants, c_out),
-        None if grad_bias is None else grad_bias[outer:],
+        _spread(grad_joint[:outer, inner:].unflatten(0, (len(plan.outer), c_out)), plan.outer, invariants),
+        _spread(mv_to_s, plan.inner, invariants) if plan.scalars else torch.zeros_like(weights.mv_to_s),
+        grad_joint[outer:, inner:] if plan.scalars else torch.zeros_like(weights.s_to_s),
+        None if grad_bias is None else _spread(grad_bias[:outer].view(len(plan.outer), c_out), plan.outer, invariants),
+        None if grad_bias is None else _spread(grad_bias[outer:], scalars, len(weights.s_to_s)),
     )
+
+
+def _scalars(s: Tensor, weights: Weights) -> tuple[int, ...]:
+    """The shape of the scalars made."""
+    return *s.shape[:-1], weights.s_to_s.shape[0]
+
+
+def _spread(part: Float[Tensor, "p *rest"], places: Sequence[int], count: int) -> Float[Tensor, "count *rest"]:
+    """The rows at their places among zeros."""
+    if len(places) == count:
+        return part
+    out = part.new_zeros(count, *part.shape[1:])
+    out[list(places)] = part
+    return out
 
 
 def _differentiable(
@@ -224,32 +245,35 @@ def _effective_weights(weight: Float[Tensor, "o i m"], mixing: Float[Tensor, "m 
 
 def _joint(effective: Float[Tensor, "e o i"], weights: Weights, plan: LinearPlan) -> Float[Tensor, "jo+t ji+s"]:
     """The matrix that takes invariant blades and scalars to invariant blades and scalars."""
-    (_, c_out, c_in), invariants = effective.shape, len(plan.invariant)
-    inner, outer = invariants * c_in, invariants * c_out
-    out = effective.new_empty(outer + weights.s_to_s.shape[0], inner + weights.s_to_s.shape[1])
-    if len(plan.joint) < invariants**2:
+    _, c_out, c_in = effective.shape
+    inner, outer = len(plan.inner) * c_in, len(plan.outer) * c_out
+    scalars = weights.s_to_s.shape[0] if plan.scalars else 0
+    out = effective.new_empty(outer + scalars, inner + weights.s_to_s.shape[1])
+    if len(plan.joint) < len(plan.inner) * len(plan.outer):
         out[:outer, :inner].zero_()
-    for weight, factor, o, i in plan.joint:
+    for weight, factor, target, source in plan.joint:
+        o, i = plan.outer.index(target), plan.inner.index(source)
         block = out[o * c_out : (o + 1) * c_out, i * c_in : (i + 1) * c_in]
         torch.mul(effective[weight], factor, out=block)
-    for j in range(invariants):
-        out[j * c_out : (j + 1) * c_out, inner:] = weights.s_to_mv[j]
-        out[outer:, j * c_in : (j + 1) * c_in] = weights.mv_to_s[j]
-    out[outer:, inner:] = weights.s_to_s
+    for o, j in enumerate(plan.outer):
+        out[o * c_out : (o + 1) * c_out, inner:] = weights.s_to_mv[j]
+    for i, j in enumerate(plan.inner):
+        out[outer:, i * c_in : (i + 1) * c_in] = weights.mv_to_s[j][:scalars]
+    out[outer:, inner:] = weights.s_to_s[:scalars]
     return out
 
 
-def _rows(x: Float[Tensor, "k n c"], s: Float[Tensor, "n s"], plan: LinearPlan) -> Float[Tensor, "n jc+s"]:
+def _rows(x: Float[Tensor, "k n c"], s: Float[Tensor, "n s"], invariant: tuple[int, ...]) -> Float[Tensor, "n jc+s"]:
     """The invariant blades and the scalars of each token side by side."""
-    return torch.cat([*(x[blade] for blade in plan.invariant), s], -1)
+    return torch.cat([*(x[blade] for blade in invariant), s], -1)
 
 
-def _unrows(rows: Tensor, x: Float[Tensor, "k n c"], plan: LinearPlan) -> Tensor:
+def _unrows(rows: Tensor, x: Float[Tensor, "k n c"], invariant: tuple[int, ...]) -> Tensor:
     """The inverse: write the invariant blades into x, return the scalars."""
     c = x.shape[-1]
-    for j, blade in enumerate(plan.invariant):
+    for j, blade in enumerate(invariant):
         x[blade] = rows[:, j * c : (j + 1) * c]
-    return rows[:, len(plan.invariant) * c :].clone(memory_format=torch.contiguous_format)  # a view would keep all rows
+    return rows[:, len(invariant) * c :].clone(memory_format=torch.contiguous_format)  # a view would keep all rows
 
 
 def _multiply(
@@ -277,7 +301,8 @@ def _weight_gradient(x: Tensor, grad: Tensor, joint: Tensor, plan: LinearPlan) -
         out[run.weight].addmm_(rows[left].flatten(0, 1).t(), columns[right].flatten(0, 1), alpha=run.factor)
     out = out.transpose(1, 2) if wide else out
     _, c_out, c_in = out.shape
-    for weight, factor, o, i in plan.joint:
+    for weight, factor, target, source in plan.joint:
+        o, i = plan.outer.index(target), plan.inner.index(source)
         out[weight].add_(joint[o * c_out : (o + 1) * c_out, i * c_in : (i + 1) * c_in], alpha=factor)
     return out
 

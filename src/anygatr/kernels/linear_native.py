@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anygatr.kernels import native
 from anygatr.kernels.linear_plan import LinearPlan, Weights
-from anygatr.kernels.runs import Run, transposed
+from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
 
 TOKENS = 64  # of a tile: all its blades stay in the second cache
@@ -52,7 +52,7 @@ def linear_source(plan: LinearPlan, real: str) -> str:
 def _forward(plan: LinearPlan) -> str:
     pairs, entries = _pairs(plan)
     body = ""
-    for blade in range(plan.blades):
+    for blade in plan.writes:
         made = f"Y({blade})"
         started = blade in plan.invariant
         if started:
@@ -64,10 +64,15 @@ def _forward(plan: LinearPlan) -> str:
             started = True
         if not started:
             body += f"memset({made}, 0, m * co * sizeof(real));\n"
-    body += "product(m, so, si, S, si, 1, ss, sop, t + at * so, so, bs, 0);\n"
-    for j, blade in enumerate(plan.invariant):
-        start = "t + at * so, so"
-        body += f"product(m, so, ci, X({blade}), ci, 1, ms + {j} * ci * sop, sop, {start}, {start});\n"
+    if not plan.leave:
+        body += _cleared("Y({})", "co", plan.writes, plan)
+    if plan.scalars:
+        body += "product(m, so, si, S, si, 1, ss, sop, t + at * so, so, bs, 0);\n"
+    else:
+        body += "memset(t + at * so, 0, m * so * sizeof(real));\n"
+    for j in plan.inner if plan.scalars else ():
+        source, start = plan.invariant[j], "t + at * so, so"
+        body += f"product(m, so, ci, X({source}), ci, 1, ms + {j} * ci * sop, sop, {start}, {start});\n"
     j = len(plan.invariant)
     return f"""
 void linear(const real *x, const real *s, const real *weight, const real *s_to_mv, const real *mv_to_s, const real *s_to_s,
@@ -113,9 +118,9 @@ void linear(const real *x, const real *s, const real *weight, const real *s_to_m
 def _backward(plan: LinearPlan) -> str:
     pairs, entries = _pairs(plan)
     below = weights = ""
-    for blade in range(plan.blades):
+    for blade in plan.reads:
         made = f"GX({blade})"
-        started = blade in plan.invariant
+        started = blade in plan.invariant and plan.scalars
         if started:
             j = plan.invariant.index(blade)
             below += f"product(m, ci, so, GT, so, 1, ms + {j} * so * cip, cip, {made}, ci, 0, 0);\n"
@@ -125,24 +130,32 @@ def _backward(plan: LinearPlan) -> str:
             started = True
         if not started:
             below += f"memset({made}, 0, m * ci * sizeof(real));\n"
-    below += "product(m, si, so, GT, so, 1, ss, sip, gs + at * si, si, 0, 0);\n"
-    for j, blade in enumerate(plan.invariant):
-        start = "gs + at * si, si"
-        below += f"product(m, si, co, G({blade}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
+    if not plan.enter:
+        below += _cleared("GX({})", "ci", plan.reads, plan)
+    if plan.scalars:
+        below += "product(m, si, so, GT, so, 1, ss, sip, gs + at * si, si, 0, 0);\n"
+    else:
+        below += "memset(gs + at * si, 0, m * si * sizeof(real));\n"
+    for j in plan.outer:
+        target, start = plan.invariant[j], "gs + at * si, si"
+        below += f"product(m, si, co, G({target}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
     for p, target, source in entries:
         total = f"gw + {p} * co * cip, cip"
         weights += f"product(co, cip, m, G({target}), 1, co, XB({source}), cip, {total}, {total});\n"
-    for j, blade in enumerate(plan.invariant):
-        total, other = f"gsm + {j} * co * sip, sip", f"gms + {j} * so * cip, cip"
-        weights += f"product(co, sip, m, G({blade}), 1, co, SB, sip, {total}, {total});\n"
-        weights += f"product(so, cip, m, GT, 1, so, XB({blade}), cip, {other}, {other});\n"
+    for j in plan.outer:
+        target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
+        weights += f"product(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total});\n"
         weights += (
-            f"for (long r = 0; r < m; r++) for (long o = 0; o < co; o++) gbm[{j} * co + o] += G({blade})[r * co + o];\n"
+            f"for (long r = 0; r < m; r++) for (long o = 0; o < co; o++) gbm[{j} * co + o] += G({target})[r * co + o];\n"
         )
-    weights += "product(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip);\n"
-    weights += "add_rows(GT, m, so, gbs);\n"
+    if plan.scalars:
+        for j in plan.inner:
+            total = f"gms + {j} * so * cip, cip"
+            weights += f"product(so, cip, m, GT, 1, so, XB({plan.invariant[j]}), cip, {total}, {total});\n"
+        weights += "product(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip);\n"
+        weights += "add_rows(GT, m, so, gbs);\n"
+    padded = " ".join(f"padded(X({b}), m, ci, xb + {b} * TOKENS * cip, cip);" for b in plan.reads)
     j, blades = len(plan.invariant), plan.blades
-    changed = bool(plan.enter)
     return f"""
 void linear_backward(const real *grad_y, const real *grad_t, const real *x, const real *s, const real *weight,
                      const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
@@ -172,16 +185,16 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
             const real *S = s + at * si, *GT = grad_t + at * so, *SB = sb ? sb : S;
             if (sb) padded(S, m, si, sb, sip);
-            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if changed else ""}
-            {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if changed else ""}
-#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if changed else "(x + ((b) * n + at) * ci)"}
-#define G({"b"}) {"(ys + (b) * TOKENS * co)" if changed else "(grad_y + ((b) * n + at) * co)"}
-#define GX({"b"}) {"(gxs + (b) * TOKENS * ci)" if changed else "(gx + ((b) * n + at) * ci)"}
+            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if plan.enter else ""}
+            {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
+#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if plan.enter else "(x + ((b) * n + at) * ci)"}
+#define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
+#define GX({"b"}) {"(gxs + (b) * TOKENS * ci)" if plan.enter else "(gx + ((b) * n + at) * ci)"}
 #define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
-            if (xb) for (long b = 0; b < {blades}; b++) padded(X(b), m, ci, xb + b * TOKENS * cip, cip);
+            if (xb) {{ {padded} }}
             if (gx || gs) {{
 {below}
-            {"enter_backward(gxs, TOKENS * ci, gx + at * ci, n * ci, m * ci);" if changed else ""}
+            {"enter_backward(gxs, TOKENS * ci, gx + at * ci, n * ci, m * ci);" if plan.enter else ""}
             }}
 {weights}
 #undef X
@@ -189,7 +202,7 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
 #undef GX
 #undef XB
         }}
-        free(sb); free(xb); {"free(xs); free(ys); free(gxs);" if changed else ""}
+        free(sb); free(xb); {"free(xs); free(gxs);" if plan.enter else ""}{"free(ys);" if plan.leave else ""}
     }}
     for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
     real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
@@ -208,10 +221,22 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
 
 def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
     """The distinct (effective weight, factor), and each product as (pair, target blade, source blade)."""
-    terms = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
-    terms += [(run.weight, run.factor, run.target + j, run.source + j) for run in plan.products for j in range(run.length)]
-    pairs = sorted({(e, factor) for e, factor, _, _ in terms})
-    return pairs, [(pairs.index((e, factor)), target, source) for e, factor, target, source in terms]
+    # the pairs of the whole map even for a narrowed plan: then the compiler mixes weights, and rounds, alike in both
+    whole = plan if plan.whole is None else plan.whole
+    pairs = sorted({(e, factor) for e, factor, _, _ in _terms(whole)})
+    return pairs, [(pairs.index((e, factor)), target, source) for e, factor, target, source in _terms(plan)]
+
+
+def _terms(plan: LinearPlan) -> list[tuple[int, float, int, int]]:
+    """Each product as (effective weight, factor, target blade, source blade)."""
+    joint = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
+    return joint + listed(plan.products)
+
+
+def _cleared(place: str, width: str, kept: tuple[int, ...], plan: LinearPlan) -> str:
+    """C that fills all blades but those kept with zeros."""
+    others = (blade for blade in range(plan.blades) if blade not in kept)
+    return "".join(f"memset({place.format(blade)}, 0, m * {width} * sizeof(real));\n" for blade in others)
 
 
 def _mixing(plan: LinearPlan) -> str:
@@ -242,15 +267,13 @@ def _buffer(name: str, width: str, change: tuple[Run, ...], plan: LinearPlan) ->
 
 def _combinations(plan: LinearPlan) -> str:
     """C of the changes of frame of a tile, blades being `lx` and `lo` numbers apart."""
-    if not plan.enter:
-        return ""
     changes = {
         "enter": plan.enter,
         "leave": plan.leave,
         "enter_backward": transposed(plan.enter),
         "leave_backward": transposed(plan.leave),
     }
-    return "".join(_combination(name, change, plan.blades) for name, change in changes.items())
+    return "".join(_combination(name, change, plan.blades) for name, change in changes.items() if change)
 
 
 def _combination(name: str, change: tuple[Run, ...], blades: int) -> str:

@@ -1,6 +1,6 @@
 """Which matrix products on which runs of blades make up the most general equivariant linear map."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anygatr.kernels import graph
 from anygatr.kernels.plans import remember
-from anygatr.kernels.runs import Run, runs, transposed, unwritten
+from anygatr.kernels.runs import Run, listed, runs, transposed, unwritten
 from anygatr.solver import LinearBasis
 from anygatr.symmetry import Frame
 
@@ -48,6 +48,8 @@ class LinearPlan:
     What connects invariant blades with each other is kept apart, in `joint`: these mix with the scalars in one product.
     `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
     space); both are empty where the algebra's own blades do. `table` is for exporters.
+    Blades outside `reads` are taken for zero; those outside `writes`, and all scalars without `scalars`, are left zero.
+    `whole` is the plan that a narrowed one is a part of.
     """
 
     mixing: Float[Tensor, "m e"]
@@ -56,12 +58,17 @@ class LinearPlan:
     joint: tuple[Entry, ...]
     products: tuple[Run, ...]
     table: graph.LinearTable
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    scalars: bool = True
+    whole: "LinearPlan | None" = None
     enter: tuple[Run, ...] = ()
     leave: tuple[Run, ...] = ()
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        content = (self.blades, self.invariant, self.joint, self.products, self.enter, self.leave)
+        what = (self.reads, self.writes, self.scalars)
+        content = (self.blades, self.invariant, self.joint, self.products, self.enter, self.leave, *what)
         object.__setattr__(self, "key", remember(self, ("linear", content)))
 
     @property
@@ -70,19 +77,33 @@ class LinearPlan:
         return len(self.joint) + sum(run.length for run in self.products)
 
     @cached_property
+    def inner(self) -> tuple[int, ...]:
+        """The invariant blades that are read, counted among the invariant ones."""
+        return tuple(j for j, blade in enumerate(self.invariant) if blade in self.reads)
+
+    @cached_property
+    def outer(self) -> tuple[int, ...]:
+        """The invariant blades that are written, counted among the invariant ones."""
+        return tuple(j for j, blade in enumerate(self.invariant) if blade in self.writes)
+
+    @cached_property
     def unwritten(self) -> tuple[int, ...]:
         """The blades that nothing is mapped to."""
-        return unwritten(self.products, self.blades, self.invariant)
+        return unwritten(self.products, self.blades, self.picked(self.outer))
 
     @cached_property
     def backwards(self) -> tuple[Run, ...]:
         """The runs of the transpose."""
-        return transposed(self.products, self.invariant)
+        return transposed(self.products, self.picked(self.inner))
 
     @cached_property
     def unread(self) -> tuple[int, ...]:
         """The blades that nothing is made from."""
-        return unwritten(self.backwards, self.blades, self.invariant)
+        return unwritten(self.backwards, self.blades, self.picked(self.inner))
+
+    def picked(self, places: tuple[int, ...]) -> tuple[int, ...]:
+        """Some of the invariant blades."""
+        return tuple(self.invariant[j] for j in places)
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +128,26 @@ def linear_plan(basis: LinearBasis) -> LinearPlan:
     joint = tuple(Entry(w, f, place[o], place[i]) for w, f, o, i in entries if o in place and i in place)
     products = runs([entry for entry in entries if not (entry[2] in place and entry[3] in place)], invariant)
     table = graph.linear_table(basis, invariant)
-    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, table, **changes)
+    every = tuple(range(algebra.dim))
+    return LinearPlan(torch.from_numpy(mixing), algebra.dim, invariant, joint, products, table, every, every, **changes)
+
+
+@lru_cache(maxsize=256)
+def narrowed(plan: LinearPlan, reads: tuple[int, ...], writes: tuple[int, ...], scalars: bool) -> LinearPlan:
+    """The part of a plan that reads and writes these blades, whole grades of them: changes of frame keep grades."""
+    joint = tuple(e for e in plan.joint if plan.invariant[e.source] in reads and plan.invariant[e.target] in writes)
+    entries = [e for e in listed(plan.products) if e[2] in writes and e[3] in reads]
+    return replace(
+        plan,
+        joint=joint,
+        products=runs(entries, [blade for blade in plan.invariant if blade in writes]),
+        reads=reads,
+        writes=writes,
+        scalars=scalars,
+        whole=plan,
+        enter=runs(e for e in listed(plan.enter) if e[2] in reads),
+        leave=runs(e for e in listed(plan.leave) if e[2] in writes),
+    )
 
 
 def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:

@@ -72,6 +72,17 @@ def product_plan(algebra: Algebra, names: tuple[str, ...], odd: tuple[bool, ...]
     return BilinearPlan(terms, (len(names), 2 * len(names), 2 * len(names)))
 
 
+@lru_cache(maxsize=256)
+def narrowed(plan: BilinearPlan, reads: tuple[int, ...], writes: tuple[int, ...], odd: bool = True) -> BilinearPlan:
+    """The part of a plan that reads and writes these blades; without the odd products, where their number is zero."""
+    terms = []
+    for term in plan.terms:
+        entries = () if term.odd and not odd else term.entries
+        kept = tuple(e for e in entries if e[0] in writes and e[1] in reads and e[2] in reads)
+        terms.append(term._replace(entries=kept))
+    return BilinearPlan(tuple(terms), plan.sizes)
+
+
 def products(
     h: Float[Tensor, "k *tokens g*c"], plan: BilinearPlan, reference: Float[Tensor, "*#tokens 1"] | None = None
 ) -> Float[Tensor, "k *tokens p*c"]:
@@ -207,13 +218,19 @@ def _source(plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool
                 continue
             for k, i, j, sign in term.entries:
                 a, b = f"a[{i} * A + {term.left} * c + l]", f"b[{j} * B + {term.right} * c + l]"
-                sums[term.target, k] += f"s {'+' if sign > 0 else '-'}= {a} * {b};\n"
+                sums[term.target, k] += f"s = ADD({'' if sign > 0 else '-'}{a}, {b}, s);\n"
         if scaled and not even:
             sums = {place: text and text + "s *= number;\n" for place, text in sums.items()}
     body = "".join(f"EACH {{ {real} s = 0;\n{text}o[{k} * O + {part} * c + l] = s; }}\n" for (part, k), text in sums.items())
     left, right = f"long A = n * c * {plan.sizes[1]}", f"long B = n * c * {plan.sizes[2]}"
     offsets = f"i * c * {plan.sizes[1]} + j, b + i * c * {plan.sizes[2]} + j"
     return f"""
+/* the order and rounding of sums stated, so that leaving zeros out changes no digit */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define ADD(a, b, s) {"__builtin_fmaf" if real == "float" else "__builtin_fma"}(a, b, s)
+#else
+#define ADD(a, b, s) ((a) * (b) + (s))
+#endif
 #define EACH for (int l = 0; l < {lanes}; l++)
 static void some(const {real} *restrict a, const {real} *restrict b, {real} number, {real} *restrict o, long n, long c) {{
     {left}; {right}; long O = n * c * {plan.sizes[0]};

@@ -52,8 +52,12 @@ def runs(entries: Iterable[tuple[int, float, int, int]], begun: Iterable[int] = 
 @lru_cache(maxsize=256)
 def transposed(forward: tuple[Run, ...], begun: tuple[int, ...] = ()) -> tuple[Run, ...]:
     """The runs of the transposed map."""
-    entries = ((r.weight, r.factor, r.source + j, r.target + j) for r in forward for j in range(r.length))
-    return runs(entries, begun)
+    return runs([(weight, factor, source, target) for weight, factor, target, source in listed(forward)], begun)
+
+
+def listed(grouped: Iterable[Run]) -> list[tuple[int, float, int, int]]:
+    """The entries (weight, factor, target, source) of runs."""
+    return [(r.weight, r.factor, r.target + j, r.source + j) for r in grouped for j in range(r.length)]
 
 
 def unwritten(forward: tuple[Run, ...], blades: int, begun: tuple[int, ...] = ()) -> tuple[int, ...]:

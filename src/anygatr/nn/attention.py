@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from anygatr.features import Inner
 from anygatr.geometry import Geometry
 from anygatr.kernels.attend import AttendPlan, Layout, attend
 from anygatr.kernels.attend_native import Comparison, Streams
@@ -40,6 +41,7 @@ class Attend(nn.Module):
     """
 
     layout = "blades"
+    plan: AttendPlan
 
     def __init__(self, geometry: Geometry, heads: int, key_heads: int, head: Width, rope: bool = False):
         super().__init__()
@@ -50,7 +52,7 @@ class Attend(nn.Module):
         self.log_weights = nn.ParameterList([nn.Parameter(torch.zeros(heads, head.mv)) for _ in learned])
         self.size = sum(f.size for f in self.features) * head.mv + head.s
         self.precise = any(f.precise for f in self.features)
-        self.plan = AttendPlan.of(Comparison(self.features, heads, key_heads, self.blades))
+        self.widen()
         if rope and head.s < 2:
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
@@ -79,7 +81,18 @@ class Attend(nn.Module):
 
     def flops(self, tokens: int) -> int:
         """FLOPs per query of comparing and mixing `tokens` keys."""
-        return 2 * tokens * self.heads * (self.size + self.blades * self.head.mv + self.head.s)
+        compared, mixed = sum(f.size for f in self.plan.comparison.features), len(self.plan.comparison.mixed)
+        return 2 * tokens * self.heads * ((compared + mixed) * self.head.mv + 2 * self.head.s)
+
+    def narrow(self, compared: tuple[int, ...], mixed: tuple[int, ...]) -> None:
+        """From now on take blades outside `compared` of queries or of keys for zero and leave those outside `mixed` zero."""
+        features = tuple(f.within(compared) if isinstance(f, Inner) else f for f in self.features)
+        features = features if all(f.size for f in features) else self.features
+        self.plan = AttendPlan.of(Comparison(features, self.heads, self.key_heads, self.blades, mixed))
+
+    def widen(self) -> None:
+        """Undo `narrow`."""
+        self.narrow(tuple(range(self.blades)), tuple(range(self.blades)))
 
     def _turned(
         self, stream: tuple[Tensor, Tensor], packed: Packed | None, of_keys: bool

@@ -19,6 +19,7 @@ class AxialGATr(nn.Module):
     """A GATr over n1 x n2 tokens whose blocks attend along the first and the second axis in turn."""
 
     layout = "tokens"
+    grades: tuple[int, ...] | None = None  # of x, where the network was narrowed to some
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class AxialGATr(nn.Module):
     ) -> tuple[Float[Tensor, "*batch n1 n2 c_out k"], Float[Tensor, "*batch n1 n2 s_out"]]:
         """A sample's join reference is taken over both axes."""
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight, axes=2)
+        border.check_grades(x, self.geometry, self.grades)
         batch = Batch(reference(x, self.geometry, axes=2), x[..., :0])
         x, s = self.linear_in(x, s)
         for i, block in enumerate(self.blocks):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels import graph
-from anygatr.kernels.product import product_plan, products
+from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
 from anygatr.nn import init
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
@@ -21,6 +21,7 @@ class GeometricBilinear(nn.Module):
     """
 
     layout = "blades"
+    plan: BilinearPlan
 
     def __init__(self, geometry: Geometry, inputs: Width, outputs: Width, inner_norm: bool = False):
         super().__init__()
@@ -34,12 +35,24 @@ class GeometricBilinear(nn.Module):
         self.norm = LayerNorm(geometry) if inner_norm else None
         referred = geometry.needs_reference and geometry.join_reference == "data"
         self.odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in names)
-        self.plan = product_plan(geometry.algebra, names, self.odd)
+        self.widen()
         self.tables = [graph.product_table(geometry.algebra, name) for name in names]
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of the products alone."""
         return 2 * self.plan.multiply_adds * self.out.inputs.mv // len(self.odd)
+
+    def narrow(self, reads: tuple[int, ...], writes: tuple[int, ...], reference: bool = True) -> None:
+        """From now on take factors' blades outside `reads` for zero and leave products' outside `writes` zero.
+
+        Without `reference` that number is taken for zero, too.
+        """
+        self.widen()
+        self.plan = narrowed(self.plan, reads, writes, reference)
+
+    def widen(self) -> None:
+        """Undo `narrow`."""
+        self.plan = product_plan(self.geometry.algebra, self.geometry.products, self.odd)
 
     def forward(
         self,

@@ -72,6 +72,20 @@ def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "m
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; pass one entry per token: {tuple(tokens)}")
 
 
+def check_grades(
+    x: Float[Tensor, "k *tokens c"], geometry: Geometry, grades: tuple[int, ...] | None, name: str = "x"
+) -> None:
+    """A narrowed network takes all other grades for zero; compiled code cannot look."""
+    if grades is None or torch.compiler.is_compiling():
+        return
+    for grade, blades in enumerate(geometry.algebra.slices):
+        if grade not in grades and bool(x[blades].any()):
+            raise ValueError(
+                f"{name} has coefficients of grade {grade}, but the network was narrowed to inputs of grades {grades}; "
+                f"narrow it with {grade} among them, or widen it: anygatr.reach.widen(net)"
+            )
+
+
 def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> None:
     """Offsets cut the packed tokens into non-empty samples."""
     if torch.compiler.is_exporting():

@@ -49,6 +49,8 @@ class ConditionalGATr(nn.Module):
     """Tokens that attend to each other and to the tokens of a condition of any number."""
 
     layout = "tokens"
+    grades: tuple[int, ...] | None = None  # of x and cx, where the network was narrowed to some
+    condition_grades: tuple[int, ...] | None = None
 
     def __init__(
         self,
@@ -94,6 +96,8 @@ class ConditionalGATr(nn.Module):
         if condition_mask is not None:
             border.check_mask(condition_mask, cx.shape[1:-1], "condition_mask")
             cx, cs = border.blank(cx, cs, condition_mask)
+        border.check_grades(x, self.geometry, self.grades)
+        border.check_grades(cx, self.geometry, self.condition_grades, "cx")
         batch = Batch(reference(x, self.geometry, mask), x[..., :0], mask)
         x, s = self.linear_in(x, s)
         cx, cs = self.condition_in(cx, cs)

@@ -29,6 +29,7 @@ class GATr(nn.Module):
     """
 
     layout = "tokens"
+    grades: tuple[int, ...] | None = None  # of x, where the network was narrowed to some
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class GATr(nn.Module):
         if mask is not None:
             border.check_mask(mask, tokens)
             x, s = border.blank(x, s, mask)
+        border.check_grades(x, self.geometry, self.grades)
         if offsets is not None:
             border.check_offsets(offsets, tokens)
             packed = pack(offsets)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels.linear import equi_linear
-from anygatr.kernels.linear_plan import Weights, linear_plan
+from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
 from anygatr.nn import init
 from anygatr.nn.width import Width
 
@@ -27,6 +27,7 @@ class EquiLinear(nn.Module):
 
     layout = "blades"
     mixing: Tensor
+    plan: LinearPlan
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class EquiLinear(nn.Module):
         super().__init__()
         basis = geometry.linear_basis
         self.geometry, self.inputs, self.outputs = geometry, inputs, outputs
-        self.plan = linear_plan(basis)
+        self.widen()
         self.register_buffer("mixing", self.plan.mixing.to(torch.get_default_dtype()), persistent=False)
         invariants = len(self.plan.invariant)
         self.weight = nn.Parameter(torch.empty(outputs.mv, inputs.mv, len(basis)))
@@ -80,8 +81,18 @@ class EquiLinear(nn.Module):
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of a forward pass."""
-        (c, t), (d, u) = self.inputs, self.outputs
-        return 2 * (self.plan.multiply_adds * c * d + len(self.plan.invariant) * (t * d + c * u) + t * u)
+        (c, t), (d, u), plan = self.inputs, self.outputs, self.plan
+        u = u if plan.scalars else 0
+        return 2 * (plan.multiply_adds * c * d + len(plan.outer) * t * d + len(plan.inner) * c * u + t * u)
+
+    def narrow(self, reads: tuple[int, ...], writes: tuple[int, ...], scalars: bool = True) -> None:
+        """From now on take blades outside `reads` for zero and leave those outside `writes`, perhaps scalars, zero."""
+        self.widen()
+        self.plan = narrowed(self.plan, reads, writes, scalars)
+
+    def widen(self) -> None:
+        """Undo `narrow`."""
+        self.plan = linear_plan(self.geometry.linear_basis)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
