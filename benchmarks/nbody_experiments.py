@@ -69,10 +69,14 @@ def _ablation(change: str, name: str) -> Experiment:
     return Experiment(SINGLE_DATA, f"{ABLATION} {change}", ("E", "P", "iP", "C"), (1000,), 3, f"results/ablations/{name}")
 
 
+FIGURE = "--data data/nbody-figure --preset figure --validate-every 100"
+UNIT = 0.25
+"""The length that is 1 in the figure, near the median distance of nearest neighbours, 0.33; of a scan from 1 to 1/16."""
+
 EXPERIMENTS = {
     "figure": Experiment(
         FIGURE_DATA,
-        "--data data/nbody-figure --preset figure --validate-every 100",
+        f"{FIGURE} --unit {UNIT}",
         ("E", "P", "iP", "C", "transformer", "se3_transformer", "segnn"),
         (100, 300, 1000, 3000, 10000),
         2,
@@ -93,6 +97,7 @@ EXPERIMENTS = {
     "bf16": _ablation("--precision bf16", "bf16"),
     "origin-none": _ablation("--origin none", "origin-none"),
     "ema": _ablation("--ema 0.98", "ema"),
+    "own-unit": Experiment(FIGURE_DATA, FIGURE, ("E", "P", "iP", "C"), (100, 300, 1000), 1, "results/ablations/own-unit"),
 }
 
 QUICK = ("iP", "C", "E", "segnn", "se3_transformer", "transformer")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from arithmetic import multiply_adds
 from matplotlib.figure import Figure
 from peak_memory import MIB
 from rich.box import SIMPLE
@@ -82,7 +83,7 @@ def times(rows: list[Row]) -> Cells:
 
 def targets(rows: list[Row]) -> Cells:
     """Every limit with what was found; partial depth is said to be so."""
-    header = ("configuration", "threads", "what", "ratio", "at most", "best", "which", "eager", "met")
+    header = ("configuration", "threads", "what", "ratio", "at most", "best", "which", "eager", "met", "multiply-adds")
     return header, [_target(verdict) for verdict in verdicts(rows)]
 
 
@@ -153,7 +154,9 @@ def _target(verdict: Verdict) -> tuple[Any, ...]:
     pair = f"{label(verdict.ours)} / {label(verdict.theirs)}"
     which = "compiled" if verdict.chosen.endswith("compiled") else "eager"
     eager = f"{verdict.eager.median:.3f}"
-    found = (f"{verdict.limit:.3f}", verdict.best, which, eager, _met(verdict.met))
+    ours, theirs = (multiply_adds(name, CONFIGURATIONS[verdict.configuration]) for name in (verdict.ours, verdict.theirs))
+    work = f"{ours / theirs:.3f}" if ours and theirs else ""
+    found = (f"{verdict.limit:.3f}", verdict.best, which, eager, _met(verdict.met), work)
     return (size, verdict.threads, WHAT[verdict.what], pair, *found)
 
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+from arithmetic import multiply_adds  # noqa: E402
 from dense_reference import DenseGATr  # noqa: E402
 from peak_memory import MIB, growth  # noqa: E402
 from speed import EAGER, merged  # noqa: E402
@@ -147,9 +150,8 @@ def test_pages_say_what_was_met(tmp_path):
         {"kind": "compile", "configuration": "a", "model": "C", "option": "", "seconds": 100.0, "warm_seconds": 9.0}
         | {"graphs_later": 0, "seconds_later": 2.0},
     ]
-    assert [cells[-1] for _, table in (page(rows) for page in (targets, memory, compilation)) for cells in table] == [
-        "missed", "missed", "met",
-    ]  # fmt: skip
+    pages = [page(rows) for page in (targets, memory, compilation)]
+    assert [cells[header.index("met")] for header, table in pages for cells in table] == ["missed", "missed", "met"]
     assert len(times(rows)[1]) == 2
     snippets({"rows": rows, "machine": {"cpu": "a processor", "cores": 2, "torch": "2"}}, tmp_path)
     assert "missed" in (tmp_path / "speed-targets.md").read_text()
@@ -159,3 +161,18 @@ def test_growth_sees_what_a_call_touches():
     base = growth(lambda: None)  # an earlier peak of this process, where it cannot be forgotten
     found = growth(lambda: torch.ones(base // 4 + 16 * MIB)) - base
     assert 60 * MIB < found < 80 * MIB
+
+
+def test_multiply_adds_of_the_transformer_are_those_that_torch_counts():
+    size = Configuration(batch=2, tokens=6, blocks=1, mv=2, s=8, heads=2)
+    network = contestant("transformer", size)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as mode:
+        network.net.train()(*network.inputs)
+    assert mode.get_total_flops() == 2 * multiply_adds("transformer", size) * size.batch * size.tokens
+
+
+def test_multiply_adds_grow_with_blades_and_are_unknown_for_other_peoples_networks():
+    size = Configuration(batch=2, tokens=6, blocks=1, mv=8, s=0, heads=2)
+    counts = [multiply_adds(name, size) for name in ("E", "P", "C")]
+    assert counts == sorted(counts)
+    assert multiply_adds("lgatr", size) is None

@@ -124,6 +124,20 @@ def test_another_environment_is_noticed(data, tmp_path):
         fit(run, loaded)
 
 
+@pytest.mark.parametrize("normalise", [False, True])
+def test_a_unit_of_length_changes_what_the_network_sees_not_the_unit_of_errors(data, tmp_path, normalise):
+    fields = dict(np.load(data))
+    larger = tmp_path / "larger.npz"
+    np.savez(larger, **fields | {name: 4 * fields[name] for name in ("position", "final")})
+    rows = {
+        (path, unit): train(config(str(path), tmp_path / f"{Path(path).stem}-{unit}", unit=unit, normalise=normalise))
+        for path, unit in ((data, 0.25), (larger, 1.0), (data, 1.0))
+    }
+    found = {key: row["metrics"]["val"]["mse"] for key, row in rows.items()}
+    assert found[larger, 1.0] == pytest.approx(16 * found[data, 0.25], rel=1e-6)  # the same numbers went in
+    assert found[data, 1.0] != pytest.approx(found[data, 0.25], rel=1e-3)
+
+
 def test_the_best_weights_are_kept_not_the_last(data, tmp_path):
     """The rate grows until training diverges: what is evaluated is the best validation, not the end."""
     run, loaded = start(config(data, tmp_path, steps=40, lr=1e-3, lr_end=3.0, validate_every=4))
@@ -288,7 +302,7 @@ def test_tensorboard_holds_what_the_lines_hold(data, tmp_path):
     "asked",
     [
         TrainConfig(),
-        TrainConfig(data="a b.npz", **DRIFT, dim=3, tensorboard=True, normalise=False, lr=1e-3, origin="none"),
+        TrainConfig(data="a b.npz", **DRIFT, dim=3, tensorboard=True, normalise=False, unit=0.25, lr=1e-3, origin="none"),
         CompareConfig(models=("E", "C"), sizes=(10, 20), seeds=3, match="params", preliminary=True),
     ],
     ids=["default", "train", "compare"],
@@ -307,6 +321,7 @@ def test_the_recorded_command_repeats_the_run(asked):
         ({"heads": 3}, "heads=3"),
         ({"ema": 1.0}, "ema=1.0"),
         ({"steps": 0}, "steps=0"),
+        ({"unit": 0.0}, "unit=0.0 must be a positive length"),
         ({"origin": "velocity"}, "velocity"),
     ],
 )

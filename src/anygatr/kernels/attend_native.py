@@ -176,12 +176,11 @@ static void scalars_to(const part *q, long token, long head, long scalars, real 
 static void scalars_from(const part *q, long token, long head, long scalars, const real *from) {
     for (long j = 0; j < scalars; j++) q->gs[token * q->S + head * scalars + j] = from[j];
 }
-static void query_rows(const problem *p, long at, long g, long each, long first, long n, real scale, real *to) {
+static void query_rows(const problem *p, long at, long g, long each, long first, long n, real *to) {
     for (long r = 0; r < n; r++, to += p->Fp) {
         long token = TOKEN(first + r), head = HEAD(first + r);
         query_row(p->query.x + token * p->query.X + head * C, p->w, to, p->query.K, p->heads, head);
         scalars_to(&p->query, token, head, p->scalars, to + SIZE * C);
-        for (long j = 0; j < p->F; j++) to[j] *= scale;
     }
 }
 static void key_rows(const problem *p, long at, long g, long n, real *to) {
@@ -248,13 +247,13 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
             for (long i = start; i < end; i += QUERIES) {
                 long n = LEAST(QUERIES, end - i);
                 real *o = mixed + (i - start) * Wp;
-                query_rows(&p, at, g, each, i, n, (real)*scale, qb);
+                query_rows(&p, at, g, each, i, n, qb);
                 product(n, mp, p.F, qb, Fp, 1, kt, ld, logits, ld, 0, 0);
                 for (long r = 0; r < n; r++) {
                     real *row = logits + r * ld, was = j ? top[i - start + r] : FAR;
                     vec most = (vec){0} + was, all = {0};
                     for (long c = 0; c < mp; c += LANES) {
-                        AT(row + c) += AT(bias + c);
+                        AT(row + c) = AT(row + c) * (real)*scale + AT(bias + c);
                         most = larger(AT(row + c), most);
                     }
                     real now = most_of(most), less = j ? exp(was - now) : 0;
@@ -325,7 +324,7 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
         memset(gv, 0, m * Wp * sizeof(real));
         for (long i = 0; i < rows; i += QUERIES) {
             long n = LEAST(QUERIES, rows - i);
-            query_rows(&p, at, g, each, i, n, (real)*scale, qb);
+            query_rows(&p, at, g, each, i, n, qb);
             value_rows(&grad, at, g, each, i, n, scalars, ob, Wp);
             product(n, mp, p.F, qb, Fp, 1, kt, ld, weights, ld, 0, 0);
             product(n, mp, p.W, ob, Wp, 1, vt, ld, ds, ld, 0, 0);
@@ -333,7 +332,7 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
                 long place = TOKEN(i + r) * heads + HEAD(i + r);
                 vec both = {0};
                 for (long c = r * ld; c < r * ld + mp; c += LANES) {
-                    AT(weights + c) = exponential(AT(weights + c) + AT(bias + c - r * ld) - total[place]);
+                    AT(weights + c) = exponential(AT(weights + c) * (real)*scale + AT(bias + c - r * ld) - total[place]);
                     both += AT(ds + c) *= AT(weights + c);
                 }
                 real dot = blocks > 1 ? dots[place] : sum_of(both);
@@ -353,6 +352,7 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
         }
         for (long r = 0; r < m; r++) {
             long token = k_at[b] + j + r, place = token * p.key.X + g * C;
+            for (long c = 0; c < p.F; c++) gk[r * Fp + c] *= (real)*scale;
             key_row_backward(p.key.x + place, w, gk + r * Fp, p.key.gx + place, 0, p.key.K, heads, g);
             scalars_from(&p.key, token, g, scalars, gk + r * Fp + SIZE * C);
             value_row_backward(0, 0, gv + r * Wp, p.value.gx + place, 0, p.value.K, 0, 0);

@@ -14,6 +14,7 @@ from anygatr.kernels.function import Function
 
 NORMS = ("inner", "abs", "grade_abs")
 FORMS = ("add", "clamp")
+TILE = 256  # numbers of a blade that are handled together
 
 
 @dataclass(frozen=True)
@@ -109,47 +110,56 @@ def _run(name: str, inputs: tuple[Tensor, ...], plan: NormPlan) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _source(plan: NormPlan, blades: int, real: str) -> str:
-    """C for both directions: token by token, all of whose blades fit the nearest cache."""
-    sign = "(q > 0) - (q < 0)" if plan.absolute else "1"
+    """C for both directions: a tile of tokens at a time, whose blades are rows of numbers that stay in the nearest cache."""
+    groups = range(len(plan.groups))
     squares = [" + ".join(f"{m} * x[{b} * n + i] * x[{b} * n + i]" for b, m in group) for group in plan.groups]
-    size = "".join(f"q = {square}; total += {'q < 0 ? -q : q' if plan.absolute else 'q'};\n" for square in squares)
-    dot = " + ".join(f"x[{b} * n + i] * y[{b} * n + i]" for b in range(blades))
-    pulls = "".join(
-        f"q = {square}; pull = factor * ({sign});\n"
-        + "".join(f"o[{b} * n + i] = scale * y[{b} * n + i] - {m} * pull * x[{b} * n + i];\n" for b, m in group)
-        for square, group in zip(squares, plan.groups, strict=True)
+    keep = "".join(f"q[{g}][i] = {square};\n" for g, square in enumerate(squares))
+    size = (
+        " + ".join((f"(q[{g}][i] < 0 ? -q[{g}][i] : q[{g}][i])" if plan.absolute else f"q[{g}][i]") for g in groups) or "0"
     )
-    seen = {b for group in plan.groups for b, _ in group}
-    pulls += "".join(f"o[{b} * n + i] = scale * y[{b} * n + i];\n" for b in range(blades) if b not in seen)
+    dot = " + ".join(f"x[{b} * n + i] * y[{b} * n + i]" for b in range(blades))
+    sign = "((q[{g}][i] > 0) - (q[{g}][i] < 0))" if plan.absolute else "1"
+    pulled = {b: f" - {m} * pull[i] * {sign.format(g=g)} * x[{b} * n + i]" for g in groups for b, m in plan.groups[g]}
+    pulls = "".join(f"EACH o[{b} * n + i] = scale[i] * y[{b} * n + i]{pulled.get(b, '')};\n" for b in range(blades))
     if plan.form == "clamp":
         scale, active = f"1 / SQRT(mean > {plan.eps} ? mean : {plan.eps})", f"mean > {plan.eps}"
     else:
         scale, active = f"1 / SQRT((mean < 0 ? 0 : mean) + {plan.eps})", "mean > 0"
-    copies = "".join(f"EACH o[{b} * n + i] = scale * x[{b} * n + i];\n" for b in range(blades))
+    copies = "".join(f"EACH o[{b} * n + i] = scale[i] * x[{b} * n + i];\n" for b in range(blades))
+    mean = f"{real} mean = 0; CHANNELS mean += size[i]; mean /= channels;\n{real} one = {scale};\nCHANNELS scale[i] = one;"
     return f"""
 #include <math.h>
 #define SQRT {"sqrtf" if real == "float" else "sqrt"}
-#define EACH for (long i = 0; i < channels; i++)
-#define TOKENS _Pragma("omp parallel for num_threads(threads) if (threads > 1)") for (long t = 0; t < tokens; t++)
-static inline {real} mean_size(const {real} *restrict x, long n, long channels) {{
-    {real} total = 0;
-    EACH {{ {real} q; {size} }}
-    return total / channels;
-}}
-static void forward(const {real} *restrict x, {real} *restrict o, long n, long channels) {{
-    {real} mean = mean_size(x, n, channels), scale = {scale};
+#define EACH for (long i = 0; i < width; i++)
+#define CHANNELS for (long i = t * channels; i < (t + 1) * channels; i++)
+#define TOKENS for (long t = 0; t < width / channels; t++)
+#define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1)") for (long from = 0; from < n; from += step)
+static void forward(const {real} *restrict x, {real} *restrict o, long n, long channels, long width) {{
+    {real} q[{max(len(groups), 1)}][width], size[width], scale[width];
+    EACH {{ {keep} size[i] = {size}; }}
+    TOKENS {{ {mean} }}
     {copies}
 }}
-static void backward(const {real} *restrict x, const {real} *restrict y, {real} *restrict o, long n, long channels) {{
-    {real} mean = mean_size(x, n, channels), scale = {scale}, dot = 0;
-    EACH dot += {dot};
-    {real} factor = {active} ? dot / channels * scale * scale * scale : 0;
-    EACH {{ {real} q, pull; {pulls} }}
+static void backward(const {real} *restrict x, const {real} *restrict y, {real} *restrict o,
+                     long n, long channels, long width) {{
+    {real} q[{max(len(groups), 1)}][width], size[width], scale[width], pull[width];
+    EACH {{ {keep} size[i] = {size}; pull[i] = {dot}; }}
+    TOKENS {{
+        {mean}
+        {real} dot = 0; CHANNELS dot += pull[i];
+        {real} factor = {active} ? dot / channels * one * one * one : 0;
+        CHANNELS pull[i] = factor;
+    }}
+    {pulls}
 }}
+#define TILE long n = tokens * channels, step = channels * ({TILE} > channels ? {TILE} / channels : 1)
+#define WIDTH (from + step < n ? step : n - from)
 void norm(const {real} *x, {real} *o, long tokens, long channels, long threads) {{
-    TOKENS forward(x + t * channels, o + t * channels, tokens * channels, channels);
+    TILE;
+    TILES forward(x + from, o + from, n, channels, WIDTH);
 }}
 void norm_backward(const {real} *x, const {real} *y, {real} *o, long tokens, long channels, long threads) {{
-    TOKENS backward(x + t * channels, y + t * channels, o + t * channels, tokens * channels, channels);
+    TILE;
+    TILES backward(x + from, y + from, o + from, n, channels, WIDTH);
 }}
 """

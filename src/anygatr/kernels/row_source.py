@@ -6,7 +6,10 @@ from anygatr.features import Distance, Feature, Inner
 
 
 def row_source(name: str, features: tuple[Feature, ...], key: bool, blades: int, real: str) -> str:
-    """C of the row that a head's channels make, and of its derivative."""
+    """C of the row that a head's channels make, and of its derivative.
+
+    One loop for each blade: in a loop over several, compilers check at run time whether the blades overlap.
+    """
     forward = backward = ""
     place = learned = 0
     begun: set[int] = set()
@@ -16,15 +19,16 @@ def row_source(name: str, features: tuple[Feature, ...], key: bool, blades: int,
         forward, backward = forward + there, backward + back
         place += feature.size
         learned += feature.learned
-    backward = "".join(f"gx[{b} * K + i] = 0;\n" for b in range(blades) if b not in begun) + backward
+    backward = "".join(f"EACH gx[{b} * K + i] = 0;\n" for b in range(blades) if b not in begun) + backward
     return f"""
+#define EACH for (int i = 0; i < C; i++)
 #define LEARNED_{name} {0 if key else learned}
 static void {name}_row(const real *restrict x, const real *restrict w, real *restrict o, long K, long heads, long h) {{
-    for (int i = 0; i < C; i++) {{ {forward} }}
+    {forward}
 }}
 static void {name}_row_backward(const real *restrict x, const real *restrict w, const real *restrict g,
                                 real *restrict gx, real *restrict gw, long K, long heads, long h) {{
-    for (int i = 0; i < C; i++) {{ {backward} }}
+    {backward}
 }}
 """
 
@@ -33,8 +37,8 @@ def _inner(feature: Inner, key: bool, place: int, weight: str, begun: set[int], 
     forward = backward = ""
     for j, (blade, sign) in enumerate(zip(feature.blades, feature.signs, strict=True)):
         factor = sign if key else 1.0
-        forward += f"o[{place + j} * C + i] = {factor} * x[{blade} * K + i];\n"
-        backward += f"gx[{blade} * K + i] {_assign(blade, begun)} {factor} * g[{place + j} * C + i];\n"
+        forward += f"EACH o[{place + j} * C + i] = {factor} * x[{blade} * K + i];\n"
+        backward += f"EACH gx[{blade} * K + i] {_assign(blade, begun)} {factor} * g[{place + j} * C + i];\n"
     return forward, backward
 
 
@@ -65,7 +69,7 @@ def _distance(feature: Distance, key: bool, place: int, weight: str, begun: set[
     if weight != "1":
         total = " + ".join(f"g[{place + j} * C + i] * ({value})" for j, value in enumerate(values))
         backward += f"{weight.replace('w[', 'gw[')} += {total};\n"
-    return f"{{ {common}{forward} }}\n", f"{{ {common}{backward} }}\n"
+    return f"EACH {{ {common}{forward} }}\n", f"EACH {{ {common}{backward} }}\n"
 
 
 def _assign(blade: int, begun: set[int]) -> str:

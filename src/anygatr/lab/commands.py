@@ -69,6 +69,9 @@ class FitOptions:
     """Steps between validations."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
+    unit: float | None = None
+    """Length that is 1 for the network. It matters: attention learns to tell neighbours apart where their distance is about
+    one. Default: the distance between neighbours, to a power of two; without normalising, the data's own unit."""
 
     def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
         """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""

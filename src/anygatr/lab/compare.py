@@ -50,7 +50,7 @@ def compare(config: CompareConfig) -> Path:
 
     directory, console = Path(config.out), Console()
     with owned(directory):
-        source = Source.of(config, config.normalise)
+        source = Source.of(config, config.normalise, config.unit)
         data = source.load()
         warn_of_unseen_count(data)
         experiment = Experiment.start(config, source, data, command_line("compare", config))

@@ -1,5 +1,6 @@
 """Where the data of a run come from: a path and what its fields are, plain enough to be stored beside the run."""
 
+import math
 import warnings
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -32,10 +33,16 @@ class Source:
     normalise: bool = True
     nodes: str | None = None
     """Of artery walls, which nodes are seen in training; None for other data."""
+    unit: float | None = None
+    """The length that is 1 for the network, where it was given."""
 
     @classmethod
-    def of(cls, options: DataOptions, normalise: bool | None = None) -> "Source":
+    def of(cls, options: DataOptions, normalise: bool | None = None, unit: float | None = None) -> "Source":
         """What a command line says about data."""
+        if unit is not None and not 0 < unit < math.inf:
+            raise ValueError(
+                f"unit={unit} must be a positive length, in the unit of the data; leave it out to have one chosen"
+            )
         inputs, targets = parse_fields(options.inputs, "inputs"), parse_fields(options.target, "target")
         if bool(inputs) != bool(targets):
             missing = "target" if inputs else "inputs"
@@ -43,8 +50,9 @@ class Source:
         path = NBODY.out if options.data == "nbody" else options.data
         if not inputs and arteries.is_artery_file(path):
             nodes = options.nodes or arteries.default_nodes(path)
-            return cls(path, {}, {}, normalise=normalise is not False, nodes=nodes)
-        return cls(path, inputs, targets, options.dim, options.per, bool(inputs) if normalise is None else normalise)
+            return cls(path, {}, {}, normalise=normalise is not False, nodes=nodes, unit=unit)
+        asked = bool(inputs) if normalise is None else normalise
+        return cls(path, inputs, targets, options.dim, options.per, asked, unit=unit)
 
     @property
     def is_nbody(self) -> bool:
@@ -102,8 +110,10 @@ class Source:
         return None if asked == "none" else asked or default
 
     def normaliser(self, training: Dataset) -> Normaliser:
-        """Units from the training samples, or none."""
-        return Normaliser.fit(training) if self.normalise else Normaliser.identity(training)
+        """Units from the training samples, or none but that of length."""
+        if self.normalise:
+            return Normaliser.fit(training, self.unit)
+        return Normaliser.identity(training, self.unit or 1.0)
 
     def describe(self) -> str:
         """One line for the report."""
@@ -119,7 +129,7 @@ class Source:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a run's configuration file; what is unset is left out, so that older files stay the same."""
-        return {key: value for key, value in asdict(self).items() if key != "nodes" or value is not None}
+        return {key: value for key, value in asdict(self).items() if key not in ("nodes", "unit") or value is not None}
 
 
 def warn_of_unseen_count(data: Dataset) -> None:

@@ -37,7 +37,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     check_names([config.model])
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    source, console = Source.of(config, config.normalise), Console()
+    source, console = Source.of(config, config.normalise, config.unit), Console()
     data = source.load()
     warn_of_unseen_count(data)
     recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.preset)

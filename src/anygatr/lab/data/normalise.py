@@ -1,7 +1,7 @@
 """Bring fields to order one by changes of unit that commute with every rotation, mirror and translation."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,13 +11,21 @@ from torch import Tensor
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import columns, roles
 
+LENGTHS = ("position", "length")
+"""Roles of columns that are measured in the unit of length."""
+NEIGHBOURS = 3
+"""How many neighbours a point has within the unit of length."""
+PROBED_SAMPLES, PROBED_POINTS = 64, 256
+"""Of how many samples, and of how many points of each, the nearest neighbours are searched."""
+
 
 @dataclass(frozen=True)
 class Normaliser:
     """x -> (x - shift) / scale per column of each field, and back.
 
     One length unit serves every position, radius and translation of inputs and targets alike, so that a target point
-    stays where it is relative to the input points. Vectors have a unit of their own (a velocity is no length).
+    stays where it is relative to the input points: the distance between neighbours, which attention has to resolve.
+    Vectors have a unit of their own (a velocity is no length).
     Only invariant scalars are shifted; points are left for the model's origin to centre. Units are powers of two:
     dividing by them is exact, so normalising and undoing returns the same bits wherever nothing was shifted.
     """
@@ -26,9 +34,9 @@ class Normaliser:
     scale: dict[str, tuple[float, ...]]
 
     @classmethod
-    def fit(cls, data: Dataset) -> "Normaliser":
-        """Take the units from a data set: its training split."""
-        length = _power_of_two(_length(data))
+    def fit(cls, data: Dataset, length: float | None = None) -> "Normaliser":
+        """Take the units from a data set, its training split; that of length may be given."""
+        length = _power_of_two(_length(data)) if length is None else length
         shift: dict[str, tuple[float, ...]] = {}
         scale: dict[str, tuple[float, ...]] = {}
         for name in data.fields:
@@ -39,10 +47,11 @@ class Normaliser:
         return cls(shift, scale)
 
     @classmethod
-    def identity(cls, data: Dataset) -> "Normaliser":
-        """Leave every number as it is, as the paper does for n-body."""
-        widths = {name: columns(kind, data.dim) for name, kind in data.kinds.items()}
-        return cls({k: (0.0,) * w for k, w in widths.items()}, {k: (1.0,) * w for k, w in widths.items()})
+    def identity(cls, data: Dataset, length: float = 1.0) -> "Normaliser":
+        """Leave every number as it is, as the paper does for n-body, or all but lengths."""
+        shift = {name: (0.0,) * columns(kind, data.dim) for name, kind in data.kinds.items()}
+        scale = {name: tuple(_columns_of_length(kind, data.dim, length)) for name, kind in data.kinds.items()}
+        return cls(shift, scale)
 
     def apply(self, fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Normalise the fields of a batch; what has no unit (`offsets`) passes unchanged."""
@@ -69,6 +78,12 @@ class Normaliser:
         return cls(*({k: tuple(v) for k, v in record[part].items()} for part in ("shift", "scale")))
 
 
+def _columns_of_length(kind: str, dim: int, length: float) -> Iterator[float]:
+    """The unit of each column: the given one for lengths, one for all else."""
+    for role, width in roles(kind, dim):
+        yield from (length if role in LENGTHS else 1.0,) * width
+
+
 def _by_role(data: Dataset, name: str) -> list[tuple[str, Tensor]]:
     """The columns of a field, cut where their role changes."""
     x = data.fields[name]
@@ -81,7 +96,7 @@ def _by_role(data: Dataset, name: str) -> list[tuple[str, Tensor]]:
 def _unit(role: str, x: Tensor, length: float) -> tuple[float, float]:
     """(shift, scale) of columns that play this role."""
     match role:
-        case "position" | "length":
+        case _ if role in LENGTHS:
             return 0.0, length
         case "free" | "pseudo":
             return 0.0, _power_of_two(float(x.square().mean().sqrt()))
@@ -92,17 +107,18 @@ def _unit(role: str, x: Tensor, length: float) -> tuple[float, float]:
 
 
 def _length(data: Dataset) -> float:
-    """The spread of a sample's points around their own centre, which no motion of the sample changes.
+    """The distance between neighbouring points of a sample, which no motion of the sample changes.
 
-    Samples with a single point say nothing about length: then the targets' points count too, then the distances
-    between samples, then radii and translations.
+    It is at most the spread of a sample's points around their centre, which is less where they are few. Samples with a
+    single point say nothing: then the spread of the targets' points around them counts, then the distances between samples,
+    then radii and translations.
     """
     data = data.packed()
     inputs = _columns(data, data.input_kinds, "position")
     points = inputs + _columns(data, data.target_kinds, "position")
     lengths = _columns(data, data.kinds, "length")
     one_sample = [(x, torch.zeros_like(samples)) for x, samples in points]
-    candidates = [_spread(inputs), _spread(points), _spread(one_sample)]
+    candidates = [min(_spacing(inputs), _spread(inputs)), _spread(points), _spread(one_sample)]
     candidates += [float(x.square().mean().sqrt()) for x, _ in lengths]
     return next((value for value in candidates if value > 0), 1.0)
 
@@ -117,6 +133,25 @@ def _columns(data: Dataset, names: Mapping[str, str], role: str) -> list[tuple[T
         for found, x in _by_role(data, name)
         if found == role
     ]
+
+
+def _spacing(points: list[tuple[Tensor, Tensor]]) -> float:
+    """The radius within which half of the points have NEIGHBOURS others of their sample, or all there are; 0 without any."""
+    nearest = [x.new_empty(0) for x, _ in points[:1]]
+    for x, sample in points:
+        for own in _evenly(list(x.split(torch.bincount(sample).tolist())), PROBED_SAMPLES):
+            probes = torch.stack(_evenly(list(own), PROBED_POINTS))
+            distances = torch.cdist(probes, own, compute_mode="donot_use_mm_for_euclid_dist")
+            others = torch.where(distances > 0, distances, torch.inf).topk(min(NEIGHBOURS, len(own)), largest=False).values
+            nearest.append(torch.where(others.isfinite(), others, 0.0).amax(-1))
+    found = torch.cat(nearest) if nearest else torch.empty(0)
+    found = found[found > 0]
+    return float(found.median()) if len(found) else 0.0
+
+
+def _evenly(items: list[Tensor], count: int) -> list[Tensor]:
+    """At most `count` of the items, from all over the list."""
+    return items[:: -(-len(items) // count)]
 
 
 def _spread(points: list[tuple[Tensor, Tensor]]) -> float:
