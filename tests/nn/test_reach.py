@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from anygatr import AxialGATr, ConditionalGATr, Geometry, kinds, model, spin
 from anygatr.algebra import Algebra
 from anygatr.checkpoint import load, save
+from anygatr.export import program
 from anygatr.features import Inner
 from anygatr.kernels import native
 from anygatr.kernels.product import products
@@ -396,6 +397,17 @@ def test_narrowing_keeps_types_and_training(rng):
 
 def test_an_inner_product_keeps_the_blades_that_are_left():
     assert Inner((0, 1, 4), (1.0, -1.0, 1.0)).within((1, 4, 5)) == Inner((1, 4), (-1.0, 1.0))
+
+
+@pytest.mark.parametrize("task", ["E", "C"])
+def test_exported_programs_predict_the_same(task):
+    geo, given, asked = TASKS[task]
+    net = network(geo, blocks=1)
+    x, s = batch(net, given)
+    expected = read(net(x, s)[0], geo, asked)
+    narrow(net, given, asked)
+    found = read(program(net).module()(x=x, s=s)[0], geo, asked)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.slow
