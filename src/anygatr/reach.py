@@ -100,8 +100,8 @@ def narrow(
 
     Inputs with other grades are refused, except by compiled code; where x is dead, so is the gradient in it. Parameters stay
     as they are, those of dead maps with zero gradients. Copies and pickles stay narrowed; a checkpoint holds parameters
-    alone and loads into either network; exported programs skip what attention can, no more. Compiled networks compile again, once for each block
-    that differs. Narrowing anew starts from the whole network; `widen` gives it back.
+    alone and loads into either network; exported programs skip what attention can, no more. Compiled networks compile
+    again, once for each block that differs. Narrowing anew starts from the whole network; `widen` gives it back.
     """
     if not isinstance(net, GATr | AxialGATr | ConditionalGATr):
         raise ValueError(
