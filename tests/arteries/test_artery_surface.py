@@ -94,6 +94,7 @@ def test_surface_problems_are_named(what):
     assert WORDS[what] in " ".join(surface_problems(*broken(what)))
 
 
+@pytest.mark.slow  # a busy machine takes longer
 def test_seven_thousand_nodes_are_prepared_in_two_seconds():
     artery = tube(resolution=Resolution(5, 1, 86))
     assert len(artery.pos) > 7000
