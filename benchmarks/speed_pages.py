@@ -83,8 +83,8 @@ def times(rows: list[Row]) -> Cells:
 
 def targets(rows: list[Row]) -> Cells:
     """Every limit with what was found; partial depth is said to be so."""
-    header = ("configuration", "threads", "what", "ratio", "at most", "best", "which", "eager", "met", "multiply-adds")
-    return header, [_target(verdict) for verdict in verdicts(rows)]
+    header = ("size", "threads", "what", "ratio", "at most", "best", "eager", "met", "counted")
+    return header, [_target(verdict) for verdict in sorted(verdicts(rows), key=lambda verdict: verdict.configuration)]
 
 
 def memory(rows: list[Row]) -> Cells:
@@ -152,11 +152,11 @@ def _target(verdict: Verdict) -> tuple[Any, ...]:
     full = verdict.blocks == CONFIGURATIONS[verdict.configuration].blocks
     size = verdict.configuration if full else f"{verdict.configuration} (blocks: {verdict.blocks})"
     pair = f"{label(verdict.ours)} / {label(verdict.theirs)}"
-    which = "compiled" if verdict.chosen.endswith("compiled") else "eager"
+    which = ", compiled" if verdict.chosen.endswith("compiled") else ""
     eager = f"{verdict.eager.median:.3f}"
     ours, theirs = (multiply_adds(name, CONFIGURATIONS[verdict.configuration]) for name in (verdict.ours, verdict.theirs))
     work = f"{ours / theirs:.3f}" if ours and theirs else ""
-    found = (f"{verdict.limit:.3f}", verdict.best, which, eager, _met(verdict.met), work)
+    found = (f"{verdict.limit:.3f}", f"{verdict.best}{which}", eager, _met(verdict.met), work)
     return (size, verdict.threads, WHAT[verdict.what], pair, *found)
 
 
