@@ -154,6 +154,19 @@ def test_pointnet_sees_translations_not_but_rotations():
     assert difference(net(**moved(fields, matrix, np.zeros(3)))["wss"], out @ torch.from_numpy(matrix).T) > 0.1
 
 
+def test_the_unit_of_length_changes_nothing():
+    """So that GEM-CNN's runs in another unit may stand in one table; a power of two rounds nothing."""
+    fields = inputs(tube())
+    place, normal = 8 * fields["position"], fields["wall"][..., :3]
+    larger = fields | {"position": place, "wall": torch.cat([normal, place], -1)}
+    assert network()(**larger)["wss"].equal(network()(**fields)["wss"])
+    found = []
+    for seen in (fields, larger):  # a network for each: radii are those of the first mesh it sees
+        torch.manual_seed(0)
+        found.append(pointnet2.PointNet2(TASK, channels=8, levels=3).double()(**seen)["wss"])
+    assert difference(*found) < 1e-10  # it has a smallest distance, for points that coincide
+
+
 @pytest.mark.parametrize("make", [lambda: network(), lambda: pointnet2.PointNet2(TASK, 8, 3).double()], ids=["gem", "pn2"])
 def test_packed_meshes_do_not_touch_each_other(make):
     torch.manual_seed(0)
