@@ -115,7 +115,7 @@ def _view(wall: Wall, styles: Mapping[str, Look], target: str, unit: str, length
     layout = {
         **{name: _scene(panel, wall) for name, panel in zip(("scene", "scene2", "scene3"), PANELS, strict=True)},
         "coloraxis": _colours(COLOURS, high, f"length of {target}", unit, (PANELS[1][0], PANELS[0][1])),
-        "coloraxis2": _colours(ERRORS, worst, "of the error", unit, PANELS[2]),
+        "coloraxis2": _colours(ERRORS, worst, "error", unit, PANELS[2]),
         "annotations": [_title(text, panel) for text, panel in zip(_titles(styles[first]), PANELS, strict=True)],
         "updatemenus": [_menu(wall, styles, lengths)],
         "legend": {"x": 0, "xanchor": "left", "y": 0, "yanchor": "top"},
@@ -169,7 +169,7 @@ def _ruler(wall: Wall, unit: str) -> Trace:
     half = (high[0] - low[0]) / 4
     power = 10.0 ** np.floor(np.log10(half))
     size = max(step * power for step in (1, 2, 5) if step * power <= half)
-    ends = {"x": [high[0] - size, high[0]], "y": [low[1]] * 2, "z": [low[2] - 0.03 * (high[0] - low[0])] * 2}
+    ends = {"x": [high[0] - size, high[0]], "y": [low[1]] * 2, "z": [low[2] - 0.04 * (high[0] - low[0])] * 2}
     return {
         "type": "scatter3d",
         **{axis: _rounded(np.array(values)) for axis, values in ends.items()},
@@ -212,7 +212,7 @@ def _title(text: str, panel: tuple[float, float]) -> dict[str, Any]:
 def _scene(panel: tuple[float, float], wall: Wall) -> dict[str, Any]:
     """The same ranges and proportions in every panel: arrows and ruler must not change the scale of one alone."""
     low, high = wall.nodes.min(axis=0), wall.nodes.max(axis=0)
-    pad = 0.05 * (high[0] - low[0])
+    pad = 0.08 * (high[0] - low[0])
     ends = {axis: _rounded(np.array([low[i] - pad, high[i] + pad])) for i, axis in enumerate("xyz")}
     size = high - low + 2 * pad
     ratio = dict(zip("xyz", _rounded(size * min(WIDTH / size[0], HEIGHT / size[2])), strict=True))
