@@ -42,7 +42,7 @@ def both(fast, clear, inputs, weights=()):
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
-    [((4, 6), (3, 5)), ((4, 0), (3, 0)), ((0, 6), (3, 5)), ((4, 6), (0, 5)), ((1, 1), (1, 0))],
+    [((4, 6), (3, 5)), ((4, 0), (3, 0)), ((0, 6), (3, 5)), ((4, 6), (0, 5)), ((1, 1), (1, 0)), ((3, 5), (8, 4))],
     ids=lambda w: f"{w[0]}-{w[1]}",
 )
 def test_linear_equals_the_sum_over_all_maps(geo, inputs, outputs, rng):

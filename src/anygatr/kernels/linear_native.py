@@ -140,8 +140,7 @@ def _backward(plan: LinearPlan) -> str:
         target, start = plan.invariant[j], "gs + at * si, si"
         below += f"product(m, si, co, G({target}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
     for p, target, source in entries:
-        total = f"gw + {p} * co * cip, cip"
-        weights += f"product(co, cip, m, G({target}), 1, co, XB({source}), cip, {total}, {total});\n"
+        weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
     for j in plan.outer:
         target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
         weights += f"product(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total});\n"
@@ -161,6 +160,7 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
                      const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
                      real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
     long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
+    long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
     real *w = buffer(wide), *sm = w + {len(pairs)} * co * cip, *ms = sm + {j} * co * sip, *ss = ms + {j} * so * cip;
     if (gx || gs) {{
@@ -190,6 +190,10 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
 #define X({"b"}) {"(xs + (b) * TOKENS * ci)" if plan.enter else "(x + ((b) * n + at) * ci)"}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
 #define GX({"b"}) {"(gxs + (b) * TOKENS * ci)" if plan.enter else "(gx + ((b) * n + at) * ci)"}
+#define COLLECT(p, g, x, b) {{ \\
+    real *total = gw + (p) * co * cip; \\
+    if (turned) product(ci, co, m, x, 1, ci, g, co, total, co, total, co); \\
+    else product(co, cip, m, g, 1, co, b, cip, total, cip, total, cip); }}
 #define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
             if (xb) {{ {padded} }}
             if (gx || gs) {{
@@ -200,13 +204,14 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
 #undef X
 #undef G
 #undef GX
+#undef COLLECT
 #undef XB
         }}
         free(sb); free(xb); {"free(xs); free(gxs);" if plan.enter else ""}{"free(ys);" if plan.leave else ""}
     }}
     for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
     real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
-    unmix(gw, co, ci, g_weight, cip, 1, co * cip);
+    unmix(gw, co, ci, g_weight, turned ? 1 : cip, turned ? co : 1, co * cip);
     for (long r = 0; r < {j} * co; r++) memcpy(g_s_to_mv + r * si, gsm + r * sip, si * sizeof(real));
     for (long r = 0; r < {j} * so; r++) memcpy(g_mv_to_s + r * ci, gms + r * cip, ci * sizeof(real));
     for (long r = 0; r < so; r++) memcpy(g_s_to_s + r * si, gss + r * sip, si * sizeof(real));

@@ -43,7 +43,9 @@ static void product(long m, long n, long k, const real *a, long ra, long ca, con
                     real *c, long ldc, const real *start, long lds) {{
     real edge[ROWS * HALF];
     for (long j = 0, columns; j < n; j += columns) {{
-        long vectors = LEAST((n - j) / LANES, VECTORS);
+        /* even shares: a panel of one vector spends more on loads than on sums */
+        long left = (n - j) / LANES, panels = (left + VECTORS - 1) / VECTORS;
+        long vectors = left ? (left + panels - 1) / panels : 0;
         columns = vectors ? vectors * LANES : LEAST(n - j, HALF);
         for (long i = 0, which = WHICH, rows = ROWS; i < m; i += rows) {{
             while (rows > m - i) {{ rows /= 2; which++; }}
