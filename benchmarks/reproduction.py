@@ -205,7 +205,8 @@ def _quick(results: Results) -> str:
 One star and three planets, 1000 training samples, 5000 steps, batches of 64; the GATrs with 10 blocks, 16 multivector and
 128 scalar channels. The files are those of the released generator (seed 42), on which official GATr 1.4.3 reaches a mean of
 {OFFICIAL["eval"]} on the evaluation set and {OFFICIAL["val"]} on the validation set. *Published* is what its README
-prints. A few close encounters dominate the means, hence the medians and the means of the best 99 % of samples. The verdict
+prints; its Transformer normalised over tokens and channels at once, a fault that GATr 1.4.2 repaired and ours does not have.
+A few close encounters dominate the means, hence the medians and the means of the best 99 % of samples. The verdict
 compares the mean with what is published, to the digits given, and iP-GATr also with the two numbers above. Ours are the
 weights that were best on the validation set, official GATr's its last. One seed. {unfinished}
 

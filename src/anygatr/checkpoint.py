@@ -181,12 +181,17 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[Any]:
         raise ValueError(f"{os.fspath(path)} cannot be loaded: {error}") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a temporary file beside `path` that takes its name once it is whole and on the disk."""
+def check_parent(path: Path) -> None:
+    """Raise unless a file can be put at `path`: better before minutes are spent on what goes into it."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"path={str(path)!r} is in a directory that does not exist; create {str(path.parent)!r} first"
         )
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a temporary file beside `path` that takes its name once it is whole and on the disk."""
+    check_parent(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

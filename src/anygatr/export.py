@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from anygatr import kinds
+from anygatr.checkpoint import check_parent
 from anygatr.model import Model
 from anygatr.nn.gatr import GATr
 
@@ -47,10 +48,7 @@ def to_onnx(net: GATr | Model, path: str | os.PathLike[str], mask: bool = False)
     Its inputs are named as the arguments of `program`, its outputs "y" and "t", or as the targets of a model.
     """
     path = Path(path)
-    if not path.parent.is_dir():  # before minutes are spent on tracing
-        raise FileNotFoundError(
-            f"path={str(path)!r} is in a directory that does not exist; create {str(path.parent)!r} first"
-        )
+    check_parent(path)
     if find_spec("onnxscript") is None:
         raise ImportError("to_onnx needs onnxscript: pip install anygatr[onnx]", name="onnxscript")
     names = [field.name for field in net.targets.fields] if isinstance(net, Model) else ["y", "t"]

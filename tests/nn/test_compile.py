@@ -109,6 +109,13 @@ def test_copies_of_a_compiled_network_are_eager(tmp_path):
         assert torch.equal(twice(other, batch), twice(eager, batch))
 
 
+def test_compiling_twice_adds_one_check():
+    net, _ = network("E", blocks=1)
+    for _ in range(2):
+        net.compile(backend="aot_eager")
+    assert len(net._forward_hooks) == 1
+
+
 @pytest.mark.parametrize("layout", ["dense", "masked", "ragged"])
 def test_a_network_compiles_without_a_c_compiler(layout, monkeypatch):
     _, eager = network("E", blocks=1)

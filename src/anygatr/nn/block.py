@@ -88,7 +88,8 @@ def compile_regions(net: nn.Module, blocks: Iterable[nn.Module], **options: Any)
     """Compile each block by itself, with sizes left open: equal blocks share one compilation, so depth costs nothing."""
     for block in blocks:
         block.compile(**{"dynamic": True, "fullgraph": True, **options})
-    net.register_forward_hook(_once_differentiable)
+    if _once_differentiable not in net._forward_hooks.values():
+        net.register_forward_hook(_once_differentiable)
 
 
 def _once_differentiable(net: nn.Module, inputs: Any, outputs: Stream) -> Stream:
