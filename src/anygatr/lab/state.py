@@ -35,7 +35,7 @@ class History:
     since: list[float] = field(default_factory=list)
     """The losses since the last validation."""
     curve: list[tuple[int, float, float]] = field(default_factory=list)
-    """Step, mean training loss since the previous entry, validation error."""
+    """Step, mean training loss since the previous entry, validation error; in the units of the data."""
 
     def add(self, loss: float) -> None:
         """Count a step; a loss above ten times the running median is a spike."""

@@ -191,8 +191,8 @@ def _validate(run: Run, state: State, module: nn.Module, val: Dataset, fabric: A
     errors, own = errors_of(module, batches, run.task, run.normaliser.scale)
     module.train()
     mean = sum(history.since) / max(len(history.since), 1)
-    history.since, value = [], float(errors.mean())
-    history.curve.append((history.step, mean, float(own.mean())))
+    history.since, value, error = [], float(errors.mean()), float(own.mean())
+    history.curve.append((history.step, mean * (error / value if value else 1.0), error))  # both in the data's units
     if value < history.best or state.best is None:
         history.best, history.best_step, state.best = value, history.step, copied(module.state_dict())
         save_tensors(run.directory / WEIGHTS, state.best, {"step": history.step, "val": value})
