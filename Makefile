@@ -45,7 +45,7 @@ reproduce-nbody: $(STAMP)  ## the paper's n-body figure; continues from the rows
 	$(BIN)/python benchmarks/nbody_experiments.py figure
 	$(BIN)/python benchmarks/reproduction.py
 
-reproduce-arteries: $(STAMP)  ## the paper's artery table on our own arteries; continues from the rows in results/arteries
+reproduce-arteries: $(STAMP)  ## the paper's artery table on our own arteries; continues in runs/arteries
 	$(BIN)/python benchmarks/reproduce_arteries.py
 
 browser:  ## Debian's Chromium for the tests that open the report; without it they are skipped

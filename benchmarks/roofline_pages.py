@@ -8,7 +8,11 @@ from matplotlib.figure import Figure
 from speed_pages import about, put, save, table
 
 OPERATIONS = ("linear", "product", "norm", "gate", "attention")
-AXES = {"tokens": "tokens of one sample (8 mv, 32 s)", "channels": "multivector channels (1024 tokens)", "blades": "blades"}
+AXES = {
+    "tokens": "tokens of one sample (8 mv, 32 s)",
+    "channels": "multivector channels mv (8 mv scalars, 1024 tokens)",
+    "blades": "blades",
+}
 
 
 def snippets(stored: dict[str, Any], folder: Path) -> str:

@@ -144,9 +144,7 @@ def _backward(plan: LinearPlan) -> str:
     for j in plan.outer:
         target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
         weights += f"product(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total});\n"
-        weights += (
-            f"for (long r = 0; r < m; r++) for (long o = 0; o < co; o++) gbm[{j} * co + o] += G({target})[r * co + o];\n"
-        )
+        weights += f"add_rows(G({target}), m, co, gbm + {j} * co);\n"
     if plan.scalars:
         for j in plan.inner:
             total = f"gms + {j} * so * cip, cip"

@@ -12,7 +12,6 @@ from anygatr.lab.report.ranking import by_error
 from anygatr.lab.report.rows import Arrays, Experiment
 from anygatr.lab.report.wording import number
 
-SHOWN = 4  # systems to choose from
 ARROW = 0.15  # median length of a drawn vector, in parts of the system's extent
 TITLE = "True and predicted"
 ORDER = ("point", "vector")  # kinds that live in space, the more telling first
@@ -36,7 +35,7 @@ class Scene:
 
 
 def systems_figure(experiment: Experiment) -> Figure:
-    """The most legible systems in space, or a scatter of predicted against true values."""
+    """The stored systems in space, the most legible first, or a scatter of predicted against true values."""
     order = [model for model, _ in by_error(experiment)]
     stored = {model: experiment.predictions[model] for model in order if model in experiment.predictions}
     truth = _truth(experiment, stored)
@@ -98,7 +97,7 @@ def _scenes(
         shift, scale = (start, _scale(system, end)) if is_vector else (-places[tokens].mean(0), 1.0)
         drawn = {model: shift + scale * values for model, values in ends.items()}
         scenes.append(Scene(start, shift + scale * end, drawn, away))
-    return sorted(scenes, key=lambda scene: -scene.legibility)[:SHOWN]
+    return sorted(scenes, key=lambda scene: -scene.legibility)
 
 
 def _scale(system: np.ndarray, vectors: np.ndarray) -> float:
@@ -117,7 +116,7 @@ def _space(scenes: list[Scene], styles: Mapping[str, Look], kind: str, dim: int)
     }[kind]
     turn = "Drag to turn, scroll or pinch to zoom" if dim == 3 else "Drag to zoom, double-click to go back"
     caption = f"{what}; in colour: what a model says. {turn}; a click on a name shows or hides a model. "
-    caption += "Coordinates from the system's middle; the most legible of the systems that were stored."
+    caption += "Coordinates from the system's middle; the most legible first."
     return Figure("systems", TITLE, caption, views, height=560)
 
 

@@ -14,7 +14,6 @@ class Theory:
     """Counts of one geometry."""
 
     blades: int
-    group: str
     maps: int
     """Equivariant linear maps of one multivector."""
     products: tuple[str, ...]
@@ -43,4 +42,4 @@ def theory(name: str, dim: int) -> Theory:
         proper = geometry(name, dim, mirrors=False) if geo.needs_reference else geo
         found = expressivity(proper.symmetry, 2, geo.products)
         built, total = found.rank, found.total
-    return Theory(geo.algebra.dim, geo.group, len(geo.linear_basis), geo.products, geo.kinds, built, total)
+    return Theory(geo.algebra.dim, len(geo.linear_basis), geo.products, geo.kinds, built, total)

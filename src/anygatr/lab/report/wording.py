@@ -25,9 +25,9 @@ def superscript(exponent: int) -> str:
     return str(exponent).translate(SUPERSCRIPTS)
 
 
-def count(n: int, noun: str, plural: str | None = None) -> str:
+def count(n: int, noun: str) -> str:
     """The number with its noun: 1 seed, 3 seeds."""
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+    return f"{n:,} {noun if n == 1 else noun + 's'}"
 
 
 def measured(values: Spread, unit: str = "") -> str:
