@@ -93,12 +93,11 @@ def _agreement(rows: list[dict], ranked: list[str]) -> str:
     clear = [(a, b) for a, b in pairs if max(found[a]) < min(found[b])]
     agree = sum(PAPER[a] < PAPER[b] for a, b in clear)
     against = "; ".join(f"{KNOWN[a].label} before {KNOWN[b].label}" for a, b in clear if PAPER[a] > PAPER[b])
-    open_ = "; ".join(f"{KNOWN[a].label} and {KNOWN[b].label}" for a, b in pairs if (a, b) not in clear)
-    text = (
-        f"Predicting zero has an error of 100 %. Of the {len(pairs)} pairs of models that the paper ranks, {agree} have the "
-    )
-    text += "same order here, every seed of the one before every seed of the other."
-    return text + (f" Against the paper: {against}." if against else "") + (f" Seeds overlap: {open_}." if open_ else "")
+    undecided = "; ".join(f"{KNOWN[a].label} and {KNOWN[b].label}" for a, b in pairs if (a, b) not in clear)
+    text = f"Predicting zero has an error of 100 %. Of the {len(pairs)} pairs of models that the paper ranks, {agree} have"
+    text += " the same order here, every seed of the one before every seed of the other."
+    text += f" Against the paper: {against}." if against else ""
+    return text + (f" Seeds overlap: {undecided}." if undecided else "")
 
 
 def _mean(rows: list[dict], model: str, split: str, name: str) -> float:

@@ -105,7 +105,7 @@ BASELINES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": _PUBLISHED,
     "figure": _PUBLISHED
     | _SMALL
-    | {"se3_transformer": _PUBLISHED["se3_transformer"] | {"steps": 400}},  # as many minutes of a core as the others, nearly
+    | {"se3_transformer": _PUBLISHED["se3_transformer"] | {"steps": 400}},  # its steps cost most
     "laptop": _PUBLISHED | _SMALL,
     "arteries": {
         "transformer": {"blocks": 4, "s": 128, "heads": 4, "lr": 1e-3},

@@ -192,7 +192,8 @@ def _validate(run: Run, state: State, module: nn.Module, val: Dataset, fabric: A
     module.train()
     mean = sum(history.since) / max(len(history.since), 1)
     history.since, value, error = [], float(errors.mean()), float(own.mean())
-    history.curve.append((history.step, mean * (error / value if value else 1.0), error))  # both in the data's units
+    unit = error / value if value else 1.0  # the data's units over the network's: exact where the targets share a scale
+    history.curve.append((history.step, mean * unit, error))
     if value < history.best or state.best is None:
         history.best, history.best_step, state.best = value, history.step, copied(module.state_dict())
         save_tensors(run.directory / WEIGHTS, state.best, {"step": history.step, "val": value})

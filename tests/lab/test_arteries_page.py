@@ -1,0 +1,33 @@
+"""The artery page is what the committed rows say, and counts only pairs of models that the seeds tell apart."""
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from reproduce_arteries import PAGE, RESULTS, _agreement, table  # noqa: E402
+
+
+def rows(**errors: tuple[float, float]) -> list[dict]:
+    return [
+        {"model": model, "seed": seed, "metrics": {"eval": {"approximation": error}}}
+        for model, both in errors.items()
+        for seed, error in enumerate(both)
+    ]
+
+
+def test_the_table_is_what_the_committed_rows_say():
+    found = [json.loads(path.read_text()) for path in sorted((RESULTS / "rows").glob("*.json"))]
+    assert table(found) in PAGE.read_text(), "run: python benchmarks/reproduce_arteries.py --table"
+
+
+def test_only_pairs_that_every_seed_tells_apart_are_ranked():
+    apart = rows(iP=(0.1, 0.2), E=(0.3, 0.4), P=(0.5, 0.6))
+    assert "Of the 3 pairs of models that the paper ranks, 3 have" in _agreement(apart, ["iP", "E", "P"])
+    overlapping = rows(iP=(0.1, 0.35), E=(0.3, 0.4), P=(0.5, 0.6))
+    said = _agreement(overlapping, ["iP", "E", "P"])
+    assert "2 have" in said
+    assert said.endswith("Seeds overlap: iP-GATr and E-GATr.")
+    assert "Against the paper: P-GATr before E-GATr." in _agreement(rows(P=(0.1, 0.2), E=(0.3, 0.4)), ["P", "E"])
