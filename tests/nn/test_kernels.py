@@ -13,8 +13,10 @@ from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import Weights, linear_plan
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.runs import runs, transposed, unwritten
 from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, Width
+from anygatr.nn.activation import GATE
 from anygatr.nn.batch import Batch, reference
 from anygatr.presets import geometry
 from anygatr.symmetry import Symmetry
@@ -50,6 +52,62 @@ def test_linear_equals_the_sum_over_all_maps(geo, inputs, outputs, rng):
     weights = [p for p in layer.parameters() if p.numel()]
     x, s = stream(geo, rng, width=Width(*inputs))
     assert both(layer, lambda x, s: oracle.linear(layer, x, s), (x, s), weights) < 1e-12
+
+
+def prologues(geo):
+    """All that linear layers do on their way."""
+    return [LayerNorm(geo).prologue, GATE, Prologue(scalars=True), NOTHING]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=["64", "32"])
+@pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [((18, 22), (3, 5)), ((4, 0), (3, 2)), ((0, 6), (3, 5)), ((4, 6), (0, 5))], ids=str
+)
+def test_what_a_linear_layer_does_on_its_way_equals_the_steps(geo, inputs, outputs, dtype, bound, rng):
+    inputs, outputs = Width(*inputs), Width(*outputs)
+    layer = EquiLinear(geo, inputs, outputs).to(dtype)
+    weights = [p for p in layer.parameters() if p.numel()]
+    tokens = (3, 47)  # more than a tile
+    given = [t.to(dtype) for width in (inputs, outputs) for t in stream(geo, rng, tokens, width)]
+    for before in prologues(geo):
+
+        def together(x, s, onto_x, onto_s, before=before):
+            return layer(x, s, before, (onto_x, onto_s))
+
+        def steps(x, s, onto_x, onto_s, before=before):
+            y, t = layer(*before(x, s))
+            return onto_x + y, onto_s + t
+
+        assert both(together, steps, given, weights) < bound
+        assert before == NOTHING or both(lambda x, s, b=before: layer(x, s, b), layer, given[:2]) > 1e-3 or 0 in inputs
+
+
+def test_gradients_of_a_prologue_survive_the_loss_of_the_compiler(rng, monkeypatch):
+    geo = geometry("iP")
+    layer = EquiLinear(geo, WIDTH, WIDTH).double()
+    x, s = stream(geo, rng)
+    for before in prologues(geo):
+
+        def interrupted(x, s, before=before):
+            out = layer(x, s, before)
+            monkeypatch.setattr(native, "compiler", lambda: None)  # gradients are taken after this call
+            return out
+
+        assert both(interrupted, lambda x, s, b=before: layer(*b(x, s)), (x, s), list(layer.parameters())) < 1e-12
+        monkeypatch.undo()
+
+
+def test_a_layer_with_hooks_runs_by_itself(rng):
+    geo = geometry("iP")
+    block = Block(geo, WIDTH, heads=2).double()
+    x, s = stream(geo, rng)
+    batch = Batch(reference(x, geo), x[..., :0])
+    unseen, seen = block(x, s, batch), []
+    for layer in (block.norm, block.mlp.activation):
+        layer.register_forward_hook(lambda layer, inputs, outputs: seen.append(type(layer)))
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(block(x, s, batch), unseen, strict=True))
+    assert seen == [LayerNorm, LayerNorm, GatedGELU]
 
 
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
@@ -107,9 +165,11 @@ def test_linear_has_second_derivatives(geo, rng):
         (1,),
     ]
     inputs = [torch.randn(*shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    call = lambda x, s, *weights: equi_linear(x, s, Weights(*weights), plan.mixing, plan)  # noqa: E731
-    assert gradcheck(call, inputs, fast_mode=True)
-    assert gradgradcheck(call, inputs, fast_mode=True)
+    onto = [torch.randn(*shape, generator=rng, dtype=torch.float64) for shape in ((plan.blades, 3, 2), (3, 1))]
+    for before in prologues(geo):
+        call = lambda x, s, *weights, b=before: equi_linear(x, s, Weights(*weights), plan.mixing, plan, b, onto)  # noqa: E731
+        assert gradcheck(call, inputs, fast_mode=True)
+        assert gradgradcheck(call, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("geo", SMALL, ids=name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import factorial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from anygatr.features import Feature, Inner
 from anygatr.kernels import native
+from anygatr.kernels.exponential import exponential
 from anygatr.kernels.row_source import EMITTERS, row_source
 from anygatr.kernels.tiles import matrix_product
 
@@ -18,7 +18,6 @@ from anygatr.kernels.tiles import matrix_product
 KEYS = 512  # of a block: with their rows and the logits of some queries they fit the second cache
 QUERIES = 64
 CHUNK = 2048  # rows of queries that a thread takes at a time
-DEGREES = {"float": 7, "double": 13}  # of the polynomial for exponentials on [-log(2) / 2, log(2) / 2]
 
 
 class Comparison(NamedTuple):
@@ -125,23 +124,7 @@ def attend_source(features: tuple[Feature, ...], blades: int, mixed: tuple[int, 
     sizes = f"#define C {width}\n#define BLADES {blades}\n#define MIXED {len(mixed)}\n"
     sizes += f"#define SIZE {sum(f.size for f in features)}\n"
     blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n"
-    return matrix_product(real) + sizes + blocks + rows + _exponential(real) + COMMON + FORWARD + BACKWARD
-
-
-def _exponential(real: str) -> str:
-    """C of exponentials of non-positive vectors: zero where the result would slow matrix products down or underflow."""
-    degree, (integer, bias, shift) = DEGREES[real], {"float": ("int", 127, 23), "double": ("long", 1023, 52)}[real]
-    horner = "".join(f"p = p * r + (real){1 / factorial(d)!r};\n" for d in range(degree - 1, -1, -1))
-    return f"""
-typedef {integer} ivec __attribute__((vector_size(BYTES), aligned(sizeof(real))));
-static inline vec exponential(vec x) {{
-    ivec n = __builtin_convertvector(x * (real)1.4426950408889634 - (real)0.5, ivec);
-    vec r = x - __builtin_convertvector(n, vec) * (real)0.6931471805599453, p = (vec){{0}} + (real){1 / factorial(degree)!r};
-    {horner}
-    ivec power = (n + {bias}) << {shift}, far = x < (real)-69;
-    return (vec)((ivec)(p * (vec)power) & ~far);
-}}
-"""
+    return matrix_product(real) + sizes + blocks + rows + exponential(real) + COMMON + FORWARD + BACKWARD
 
 
 COMMON = """

@@ -13,7 +13,8 @@ from anygatr.kernels import graph, linear_native, native
 from anygatr.kernels.function import Function
 from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.plans import recall
-from anygatr.kernels.precision import shortened
+from anygatr.kernels.precision import autocast_type, shortened
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.runs import Run, transposed
 from anygatr.kernels.second import gradients
 
@@ -26,15 +27,29 @@ def equi_linear(
     weights: Weights,
     mixing: Float[Tensor, "m e"],
     plan: LinearPlan,
+    before: Prologue = NOTHING,
+    onto: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
-    """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together."""
+    """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together.
+
+    Both after `before`, and the results are added to `onto`.
+    """
+    given = (x, s, *weights, *(onto or ()))
+    if autocast_type(x) is None and native.applies(*(t for t in given if t is not None)):
+        return _Linear.apply(x, s, *(onto or (None, None)), mixing, plan, before, *weights)
+    y, t = _alone(*before(x, s), weights, mixing, plan)
+    return (y, t) if onto is None else (onto[0] + y, onto[1] + t)
+
+
+def _alone(x: Tensor, s: Tensor, weights: Weights, mixing: Tensor, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    """The map by itself, however it can be had."""
     if torch.compiler.is_exporting():
         return graph.linear(x, s, *weights, plan.table)
     x, s, mixing, *given = shortened(x, s, mixing, *weights)
     if torch.compiler.is_compiling():
         y, t = _linear(x.flatten(1, -2), s.flatten(0, -2), mixing, *given, plan.key)
         return y.unflatten(1, x.shape[1:-1]), t.unflatten(0, x.shape[1:-1])
-    return _Linear.apply(x, s, mixing, plan, *given)
+    return _Linear.apply(x, s, None, None, mixing, plan, NOTHING, *given)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
@@ -61,23 +76,34 @@ class _Linear(Function):
     """Matrix products straight into slices of the result; saves nothing but its inputs."""
 
     @staticmethod
-    def forward(x: Tensor, s: Tensor, mixing: Tensor, plan: LinearPlan, *weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        return _apply(x, s, mixing, Weights(*weights), plan)  # type: ignore[arg-type]
+    def forward(
+        x: Tensor,
+        s: Tensor,
+        onto_x: Tensor | None,
+        onto_s: Tensor | None,
+        mixing: Tensor,
+        plan: LinearPlan,
+        before: Prologue,
+        *weights: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        return _apply(x, s, mixing, Weights(*weights), plan, before, (onto_x, onto_s))  # type: ignore[arg-type]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, s, mixing, ctx.plan, *weights = inputs
+        x, s, _, _, mixing, ctx.plan, ctx.before, *weights = inputs
         ctx.save_for_backward(x, s, mixing, *weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, s, mixing, *weights = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _differentiable(x, s, mixing, weights, ctx.plan, grads)
-        below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        grad_y, grad_t = grads
-        grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below)
-        return grad_x, grad_s, None, None, *others
+            found = _differentiable(x, s, mixing, weights, ctx.plan, ctx.before, grads)
+        else:
+            below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+            grad_y, grad_t = grads
+            found = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below, ctx.before)
+        onto = (grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad[2:4], strict=True))
+        return *found[:2], *onto, None, None, None, *found[2:]
 
 
 @torch.library.custom_op("anygatr::linear", mutates_args=())
@@ -148,9 +174,18 @@ def _differentiate(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 _linear.register_autograd(_differentiate, setup_context=_save)
 
 
-def _apply(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+def _apply(
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    weights: Weights,
+    plan: LinearPlan,
+    before: Prologue = NOTHING,
+    onto: tuple[Tensor | None, Tensor | None] = (None, None),
+) -> tuple[Tensor, Tensor]:
+    """In C; or by torch, where there is nothing before and nothing to add to."""
     if native.applies(x, s, *(w for w in weights if w is not None)):
-        return linear_native.forward(x, s, weights, plan)
+        return linear_native.forward(x, s, weights, plan, before, onto)
     tokens = x.shape[1:-1]
     x, s = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2)
     effective = _effective_weights(weights.mv, mixing)
@@ -177,10 +212,15 @@ def _gradients(
     weights: Weights,
     plan: LinearPlan,
     below: bool,
+    before: Prologue = NOTHING,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     if native.applies(grad_y, grad_t, x, s, *(w for w in weights if w is not None)):
-        return linear_native.backward(grad_y, grad_t, x, s, weights, plan, below)
+        return linear_native.backward(grad_y, grad_t, x, s, weights, plan, before, below)
+    if before != NOTHING:
+        with torch.enable_grad():
+            found = _differentiable(x, s, mixing, list(weights), plan, before, (grad_y, grad_t))
+        return tuple(None if gradient is None else gradient.detach() for gradient in found)
     tokens = x.shape[1:-1]
     x, s, grad_t = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2), grad_t.flatten(0, -2)
     grad_y = recombine(grad_y, transposed(plan.leave)).flatten(1, -2).contiguous()
@@ -228,15 +268,20 @@ def _spread(part: Float[Tensor, "p *rest"], places: Sequence[int], count: int) -
 
 
 def _differentiable(
-    x: Tensor, s: Tensor, mixing: Tensor, weights: list[Tensor], plan: LinearPlan, grads: tuple[Tensor, ...]
+    x: Tensor,
+    s: Tensor,
+    mixing: Tensor,
+    weights: Sequence[Tensor | None],
+    plan: LinearPlan,
+    before: Prologue,
+    grads: tuple[Tensor, ...],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients as functions that can be differentiated again."""
+    """The gradients of x, s and the weights as functions that can be differentiated again."""
 
     def again(x: Tensor, s: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        return clear(x, s, mixing, Weights(*weights), plan)
+        return clear(*before(x, s), mixing, Weights(*weights), plan)
 
-    grad_x, grad_s, *others = gradients(again, (x, s, *weights), grads)
-    return grad_x, grad_s, None, None, *others
+    return tuple(gradients(again, (x, s, *weights), grads))
 
 
 def _effective_weights(weight: Float[Tensor, "o i m"], mixing: Float[Tensor, "m e"]) -> Float[Tensor, "e o i"]:

@@ -2,54 +2,69 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from anygatr.kernels import native
 from anygatr.kernels.linear_plan import LinearPlan, Weights
+from anygatr.kernels.prologue import Prologue, prologue_source
 from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
 
 TOKENS = 64  # of a tile: all its blades stay in the second cache
 CALLS = '#pragma GCC optimize("O1")\n'
+SUM = "static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }\n"
 SIZES = "long n, long ci, long si, long co, long so, long threads"
 
 
-def forward(x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
-    """(k, *tokens, c_in) and (*tokens, s_in) mapped."""
+def forward(
+    x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan, before: Prologue, onto: tuple[Tensor | None, Tensor | None]
+) -> tuple[Tensor, Tensor]:
+    """(k, *tokens, c_in) and (*tokens, s_in) mapped and added to `onto`."""
     y = x.new_empty(plan.blades, *x.shape[1:-1], weights.mv.shape[0])
     t = s.new_empty(*s.shape[:-1], weights.s_to_s.shape[0])
-    _run("linear", (x, s, *weights, y, t), weights, s.shape[:-1].numel(), plan)
+    _run("linear", (x, s, *weights, *onto, y, t), weights, s.shape[:-1].numel(), plan, before)
     return y, t
 
 
 def backward(
-    grad_y: Tensor, grad_t: Tensor, x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan, below: bool
+    grad_y: Tensor,
+    grad_t: Tensor,
+    x: Tensor,
+    s: Tensor,
+    weights: Weights,
+    plan: LinearPlan,
+    before: Prologue,
+    below: bool,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     found = [t.new_empty(t.shape) if below else None for t in (x, s)]
     found += [None if w is None else w.new_empty(w.shape) for w in weights]
-    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, s.shape[:-1].numel(), plan)
+    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, s.shape[:-1].numel(), plan, before)
     return tuple(found)
 
 
-def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, tokens: int, plan: LinearPlan) -> None:
+def _run(
+    name: str, tensors: Sequence[Tensor | None], weights: Weights, tokens: int, plan: LinearPlan, before: Prologue
+) -> None:
     kept = [None if t is None else t.contiguous() for t in tensors]
-    run = native.function(linear_source(plan, native.REALS[weights.mv.dtype]), name, len(kept), 6)
+    run = native.function(linear_source(plan, before, native.REALS[weights.mv.dtype]), name, len(kept), 6)
     (c_out, c_in), (s_out, s_in) = weights.mv.shape[:2], weights.s_to_s.shape
     threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
     run(*(None if t is None else t.data_ptr() for t in kept), tokens, c_in, s_in, c_out, s_out, threads)
 
 
-@lru_cache(maxsize=64)
-def linear_source(plan: LinearPlan, real: str) -> str:
+@lru_cache(maxsize=256)
+def linear_source(plan: LinearPlan, before: Prologue, real: str) -> str:
     """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste seconds."""
-    parts = (_combinations(plan), _mixing(plan), f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan), _backward(plan))
-    return matrix_product(real) + "".join(parts)
+    loops = prologue_source(before, plan.blades, real), _combinations(plan), _mixing(plan), SUM
+    calls = f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan, before), _backward(plan, before)
+    return matrix_product(real) + "".join((*loops, *calls))
 
 
-def _forward(plan: LinearPlan) -> str:
+def _forward(plan: LinearPlan, before: Prologue) -> str:
     pairs, entries = _pairs(plan)
     body = ""
     for blade in plan.writes:
@@ -74,9 +89,10 @@ def _forward(plan: LinearPlan) -> str:
         source, start = plan.invariant[j], "t + at * so, so"
         body += f"product(m, so, ci, X({source}), ci, 1, ms + {j} * ci * sop, sop, {start}, {start});\n"
     j = len(plan.invariant)
+    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
     return f"""
 void linear(const real *x, const real *s, const real *weight, const real *s_to_mv, const real *mv_to_s, const real *s_to_s,
-            const real *bias_mv, const real *bias_s, real *y, real *t, {SIZES}) {{
+            const real *bias_mv, const real *bias_s, const real *onto_x, const real *onto_s, real *y, real *t, {SIZES}) {{
     long cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
     real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
@@ -95,27 +111,27 @@ void linear(const real *x, const real *s, const real *weight, const real *s_to_m
     }}
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {{
-        {_buffer("xs", "ci", plan.enter, plan)}{_buffer("ys", "co", plan.leave, plan)}
+        {buffers.made}
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
-            const real *S = s + at * si;
-            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if plan.enter else ""}
-#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if plan.enter else "(x + ((b) * n + at) * ci)"}
+            {_entered(plan, before)}
 #define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
 {body}
 #undef X
 #undef Y
             {"leave(ys, TOKENS * co, y + at * co, n * co, m * co);" if plan.leave else ""}
+            if (onto_x) for (long b = at * co; b < {plan.blades} * n * co; b += n * co) add(onto_x + b, y + b, m * co);
+            if (onto_s) add(onto_s + at * so, t + at * so, m * so);
         }}
-        {"free(xs);" if plan.enter else ""}{"free(ys);" if plan.leave else ""}
+        {buffers.freed}
     }}
     free(w);
 }}
 """
 
 
-def _backward(plan: LinearPlan) -> str:
+def _backward(plan: LinearPlan, before: Prologue) -> str:
     pairs, entries = _pairs(plan)
     below = weights = ""
     for blade in plan.reads:
@@ -133,11 +149,11 @@ def _backward(plan: LinearPlan) -> str:
     if not plan.enter:
         below += _cleared("GX({})", "ci", plan.reads, plan)
     if plan.scalars:
-        below += "product(m, si, so, GT, so, 1, ss, sip, gs + at * si, si, 0, 0);\n"
+        below += "product(m, si, so, GT, so, 1, ss, sip, GS, si, 0, 0);\n"
     else:
-        below += "memset(gs + at * si, 0, m * si * sizeof(real));\n"
+        below += "memset(GS, 0, m * si * sizeof(real));\n"
     for j in plan.outer:
-        target, start = plan.invariant[j], "gs + at * si, si"
+        target, start = plan.invariant[j], "GS, si"
         below += f"product(m, si, co, G({target}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
     for p, target, source in entries:
         weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
@@ -153,6 +169,9 @@ def _backward(plan: LinearPlan) -> str:
         weights += "add_rows(GT, m, so, gbs);\n"
     padded = " ".join(f"padded(X({b}), m, ci, xb + {b} * TOKENS * cip, cip);" for b in plan.reads)
     j, blades = len(plan.invariant), plan.blades
+    buffer = "gxs" if plan.enter else "gxn" if before.changes else None
+    made = f"({buffer} + (b) * TOKENS * ci)" if buffer else "(gx + ((b) * n + at) * ci)"
+    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
     return f"""
 void linear_backward(const real *grad_y, const real *grad_t, const real *x, const real *s, const real *weight,
                      const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
@@ -176,18 +195,17 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
         real *gw = sums + omp_get_thread_num() * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
         real *gss = gms + {j} * so * cip, *gbm = gss + so * sip, *gbs = gbm + {j} * co;
         real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
-        {_buffer("xs", "ci", plan.enter, plan)}{_buffer("ys", "co", plan.leave, plan)}
-        {_buffer("gxs", "ci", plan.enter, plan)}
+        {buffers.made}
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
-            const real *S = s + at * si, *GT = grad_t + at * so, *SB = sb ? sb : S;
+            {_entered(plan, before)}
+            const real *GT = grad_t + at * so, *SB = sb ? sb : S;
             if (sb) padded(S, m, si, sb, sip);
-            {"enter(x + at * ci, n * ci, xs, TOKENS * ci, m * ci);" if plan.enter else ""}
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
-#define X({"b"}) {"(xs + (b) * TOKENS * ci)" if plan.enter else "(x + ((b) * n + at) * ci)"}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
-#define GX({"b"}) {"(gxs + (b) * TOKENS * ci)" if plan.enter else "(gx + ((b) * n + at) * ci)"}
+#define GX(b) {made}
+#define GS {"gsn" if before.scalars else "(gs + at * si)"}
 #define COLLECT(p, g, x, b) {{ \\
     real *total = gw + (p) * co * cip; \\
     if (turned) product(ci, co, m, x, 1, ci, g, co, total, co, total, co); \\
@@ -196,16 +214,18 @@ void linear_backward(const real *grad_y, const real *grad_t, const real *x, cons
             if (xb) {{ {padded} }}
             if (gx || gs) {{
 {below}
-            {"enter_backward(gxs, TOKENS * ci, gx + at * ci, n * ci, m * ci);" if plan.enter else ""}
+            {_returned(plan, before)}
             }}
 {weights}
 #undef X
 #undef G
 #undef GX
+#undef GS
 #undef COLLECT
 #undef XB
         }}
-        free(sb); free(xb); {"free(xs); free(gxs);" if plan.enter else ""}{"free(ys);" if plan.leave else ""}
+        free(sb); free(xb);
+        {buffers.freed}
     }}
     for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
     real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
@@ -264,8 +284,49 @@ static void unmix(const real *restrict w, long co, long ci, real *restrict at, l
 """
 
 
-def _buffer(name: str, width: str, change: tuple[Run, ...], plan: LinearPlan) -> str:
-    return f"real *{name} = buffer({plan.blades} * TOKENS * {width});\n" if change else ""
+class _Buffers(NamedTuple):
+    made: str
+    freed: str
+
+
+def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffers:
+    """C that makes and frees those of these buffers for a tile that are needed."""
+    numbers = {
+        "x": f"{plan.blades} * TOKENS * ci",
+        "y": f"{plan.blades} * TOKENS * co",
+        "s": "TOKENS * si",
+    }
+    needed = {"xn": before.changes, "sn": before.scalars, "xs": plan.enter, "ys": plan.leave}
+    some = [name for name in names if needed[name.removeprefix("g")]]
+    made = "".join(f"real *{name} = buffer({numbers[name.removeprefix('g')[0]]});\n" for name in some)
+    return _Buffers(made, "".join(f"free({name});" for name in some))
+
+
+def _entered(plan: LinearPlan, before: Prologue) -> str:
+    """C that brings the inputs of a tile in front of the map, with what X(blade) and S are."""
+    at = "x + at * ci, n * ci"
+    text, place = "", "(x + ((b) * n + at) * ci)"
+    if before.changes:
+        text += f"before({at}, xn, TOKENS * ci, ci, m);\n"
+        at, place = "xn, TOKENS * ci", "(xn + (b) * TOKENS * ci)"
+    if plan.enter:
+        text += f"enter({at}, xs, TOKENS * ci, m * ci);\n"
+        place = "(xs + (b) * TOKENS * ci)"
+    if before.scalars:
+        text += "if (si) level(s + at * si, sn, si, m);\n"
+    return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
+
+
+def _returned(plan: LinearPlan, before: Prologue) -> str:
+    """C that takes the gradients of a tile in front of the map back to the inputs."""
+    text, to = "", "gx + at * ci, n * ci"
+    if plan.enter:
+        text += f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
+    if before.changes:
+        text += f"before_backward(x + at * ci, n * ci, gxn, TOKENS * ci, {to}, ci, m);\n"
+    if before.scalars:
+        text += "if (si) level_backward(s + at * si, gsn, gs + at * si, si, m);\n"
+    return text
 
 
 def _combinations(plan: LinearPlan) -> str:

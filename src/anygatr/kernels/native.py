@@ -79,31 +79,6 @@ def function(source: str, name: str, pointers: int, integers: int) -> Callable[.
     return cast("Callable[..., None]", called)
 
 
-def lanes_loop(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], body: str, real: str) -> str:
-    """C for `name(inputs, outputs, n, threads)`: all n numbers of each blade, `body` handling LANES of them at a time.
-
-    In the body, EACH repeats a statement for l = 0, ..., LANES - 1 and blades are n numbers apart.
-    """
-    declared = [f"const {real} *restrict {a}" for a in inputs] + [f"{real} *restrict {a}" for a in outputs]
-    moved = ", ".join(f"{a} + i" for a in (*inputs, *outputs))
-    return f"""
-#define EACH for (int l = 0; l < LANES; l++)
-#define LANES {LANES[0]}
-static void many({", ".join(declared)}, long n) {{
-{body}}}
-#undef LANES
-#define LANES 1
-__attribute__((optimize("O1"))) static void one({", ".join(declared)}, long n) {{
-{body}}}
-void {name}({", ".join(declared)}, long n, long threads) {{
-    long whole = n / {LANES[0]} * {LANES[0]};
-    #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (long i = 0; i < whole; i += {LANES[0]}) many({moved}, n);
-    for (long i = whole; i < n; i++) one({moved}, n);
-}}
-"""
-
-
 def _build(source: str, path: str) -> Path:
     """The shared library of a source, from the cache if it was built before for this processor."""
     key = hashlib.sha256("\n".join((source, path, *FLAGS, _processor())).encode()).hexdigest()[:24]

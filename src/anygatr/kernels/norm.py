@@ -110,56 +110,83 @@ def _run(name: str, inputs: tuple[Tensor, ...], plan: NormPlan) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _source(plan: NormPlan, blades: int, real: str) -> str:
-    """C for both directions: a tile of tokens at a time, whose blades are rows of numbers that stay in the nearest cache."""
+    return f"""
+typedef {real} real;
+{norm_tiles(plan, blades)}
+#define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1)") for (long at = 0; at < tokens; at += step)
+#define SHAPE long n = tokens * channels, step = NORM_STEP(channels)
+#define WIDTH (at + step < tokens ? step : tokens - at)
+void norm(const real *x, real *o, long tokens, long channels, long threads) {{
+    SHAPE;
+    TILES norm_some(x + at * channels, n, o + at * channels, n, channels, WIDTH);
+}}
+void norm_backward(const real *x, const real *y, real *o, long tokens, long channels, long threads) {{
+    SHAPE;
+    TILES norm_some_backward(x + at * channels, n, y + at * channels, n, o + at * channels, n, channels, WIDTH);
+}}
+"""
+
+
+def norm_tiles(plan: NormPlan, blades: int) -> str:
+    """C of `norm_tile` and its derivative for any number of tokens of `channels` numbers, blades lx, ly or lo apart.
+
+    NORM_STEP tokens at a time are handled together: rows of numbers that stay in the nearest cache.
+    """
     groups = range(len(plan.groups))
-    squares = [" + ".join(f"{m} * x[{b} * n + i] * x[{b} * n + i]" for b, m in group) for group in plan.groups]
+    squares = [" + ".join(f"{m} * x[{b} * lx + i] * x[{b} * lx + i]" for b, m in group) for group in plan.groups]
     keep = "".join(f"q[{g}][i] = {square};\n" for g, square in enumerate(squares))
     size = (
         " + ".join((f"(q[{g}][i] < 0 ? -q[{g}][i] : q[{g}][i])" if plan.absolute else f"q[{g}][i]") for g in groups) or "0"
     )
-    dot = " + ".join(f"x[{b} * n + i] * y[{b} * n + i]" for b in range(blades))
+    dot = " + ".join(f"x[{b} * lx + i] * y[{b} * ly + i]" for b in range(blades))
     sign = "((q[{g}][i] > 0) - (q[{g}][i] < 0))" if plan.absolute else "1"
-    pulled = {b: f" - {m} * pull[i] * {sign.format(g=g)} * x[{b} * n + i]" for g in groups for b, m in plan.groups[g]}
-    pulls = "".join(f"EACH o[{b} * n + i] = scale[i] * y[{b} * n + i]{pulled.get(b, '')};\n" for b in range(blades))
+    pulled = {b: f" - {m} * pull[i] * {sign.format(g=g)} * x[{b} * lx + i]" for g in groups for b, m in plan.groups[g]}
+    pulls = "".join(f"EACH o[{b} * lo + i] = scale[i] * y[{b} * ly + i]{pulled.get(b, '')};\n" for b in range(blades))
     if plan.form == "clamp":
-        scale, active = f"1 / SQRT(mean > {plan.eps} ? mean : {plan.eps})", f"mean > {plan.eps}"
+        scale, active = f"1 / ROOT(mean > {plan.eps} ? mean : {plan.eps})", f"mean > {plan.eps}"
     else:
-        scale, active = f"1 / SQRT((mean < 0 ? 0 : mean) + {plan.eps})", "mean > 0"
-    copies = "".join(f"EACH o[{b} * n + i] = scale[i] * x[{b} * n + i];\n" for b in range(blades))
-    mean = f"{real} mean = 0; CHANNELS mean += size[i]; mean /= channels;\n{real} one = {scale};\nCHANNELS scale[i] = one;"
+        scale, active = f"1 / ROOT((mean < 0 ? 0 : mean) + {plan.eps})", "mean > 0"
+    copies = "".join(f"EACH o[{b} * lo + i] = scale[i] * x[{b} * lx + i];\n" for b in range(blades))
+    mean = f"real mean = 0; CHANNELS mean += size[i]; mean /= channels;\nreal one = {scale};\nCHANNELS scale[i] = one;"
     return f"""
 #include <math.h>
-#define SQRT {"sqrtf" if real == "float" else "sqrt"}
+#define ROOT(x) (sizeof(real) == sizeof(float) ? (real)sqrtf(x) : (real)sqrt(x))
+#define NORM_STEP(channels) ({TILE} > (channels) ? {TILE} / (channels) : 1)
 #define EACH for (long i = 0; i < width; i++)
 #define CHANNELS for (long i = t * channels; i < (t + 1) * channels; i++)
-#define TOKENS for (long t = 0; t < width / channels; t++)
-#define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1)") for (long from = 0; from < n; from += step)
-static void forward(const {real} *restrict x, {real} *restrict o, long n, long channels, long width) {{
-    {real} q[{max(len(groups), 1)}][width], size[width], scale[width];
+#define TOKEN for (long t = 0; t < tokens; t++)
+static void norm_some(const real *restrict x, long lx, real *restrict o, long lo, long channels, long tokens) {{
+    long width = tokens * channels;
+    real q[{max(len(groups), 1)}][width], size[width], scale[width];
     EACH {{ {keep} size[i] = {size}; }}
-    TOKENS {{ {mean} }}
+    TOKEN {{ {mean} }}
     {copies}
 }}
-static void backward(const {real} *restrict x, const {real} *restrict y, {real} *restrict o,
-                     long n, long channels, long width) {{
-    {real} q[{max(len(groups), 1)}][width], size[width], scale[width], pull[width];
+static void norm_some_backward(const real *restrict x, long lx, const real *restrict y, long ly, real *restrict o, long lo,
+                               long channels, long tokens) {{
+    long width = tokens * channels;
+    real q[{max(len(groups), 1)}][width], size[width], scale[width], pull[width];
     EACH {{ {keep} size[i] = {size}; pull[i] = {dot}; }}
-    TOKENS {{
+    TOKEN {{
         {mean}
-        {real} dot = 0; CHANNELS dot += pull[i];
-        {real} factor = {active} ? dot / channels * one * one * one : 0;
+        real dot = 0; CHANNELS dot += pull[i];
+        real factor = {active} ? dot / channels * one * one * one : 0;
         CHANNELS pull[i] = factor;
     }}
     {pulls}
 }}
-#define TILE long n = tokens * channels, step = channels * ({TILE} > channels ? {TILE} / channels : 1)
-#define WIDTH (from + step < n ? step : n - from)
-void norm(const {real} *x, {real} *o, long tokens, long channels, long threads) {{
-    TILE;
-    TILES forward(x + from, o + from, n, channels, WIDTH);
+#undef EACH
+#undef CHANNELS
+#undef TOKEN
+#define STEPS long step = NORM_STEP(channels); for (long at = 0, a = 0; at < tokens; at += step, a = at * channels)
+#define SOME (at + step < tokens ? step : tokens - at)
+static void norm_tile(const real *x, long lx, real *o, long lo, long channels, long tokens) {{
+    STEPS norm_some(x + a, lx, o + a, lo, channels, SOME);
 }}
-void norm_backward(const {real} *x, const {real} *y, {real} *o, long tokens, long channels, long threads) {{
-    TILE;
-    TILES backward(x + from, y + from, o + from, n, channels, WIDTH);
+static void norm_tile_backward(const real *x, long lx, const real *y, long ly, real *o, long lo,
+                               long channels, long tokens) {{
+    STEPS norm_some_backward(x + a, lx, y + a, ly, o + a, lo, channels, SOME);
 }}
+#undef STEPS
+#undef SOME
 """

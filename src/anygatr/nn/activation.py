@@ -4,7 +4,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anygatr.kernels.gate import gated_gelu
+from anygatr.kernels.prologue import Prologue
+
+GATE = Prologue(gate=True)
 
 
 class GatedGELU(nn.Module):
@@ -22,4 +24,9 @@ class GatedGELU(nn.Module):
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each channel by itself."""
-        return gated_gelu(x), functional.gelu(s, approximate=self.approximate)
+        x, s, gate = self.ahead(x, s)
+        return gate(x, s)
+
+    def ahead(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
+        """The gate can be left to the next linear layer."""
+        return x, functional.gelu(s, approximate=self.approximate), GATE

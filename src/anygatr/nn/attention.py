@@ -12,6 +12,7 @@ from anygatr.kernels.attend import AttendPlan, Layout, attend
 from anygatr.kernels.attend_native import Comparison, Streams
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import autocast_type, lengthened, without_autocast
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
 from anygatr.nn.batch import Batch
 from anygatr.nn.linear import EquiLinear
@@ -151,10 +152,15 @@ class SelfAttention(nn.Module):
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
 
     def forward(
-        self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch
+        self,
+        x: Float[Tensor, "k *tokens c"],
+        s: Float[Tensor, "*tokens c_s"],
+        batch: Batch,
+        before: Prologue = NOTHING,
+        onto: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
-        """Every token attends to all real tokens of its sample."""
-        x, s = self.qkv(x, s)
+        """Every token, as `before` leaves it, attends to all real tokens of its sample; the result is added to `onto`."""
+        x, s = self.qkv(x, s, before)
         if self.again is not None:
             scalars = s[..., :0] if batch.scalars is None else batch.scalars
             x, s = _add_first((x, s), self.again(batch.inputs, scalars))
@@ -162,7 +168,7 @@ class SelfAttention(nn.Module):
             every = self.attend.heads + 2 * self.attend.key_heads
             x, s = self.norm(x.unflatten(-1, (every, -1)), s.unflatten(-1, (every, -1)))
             x, s = x.flatten(-2), s.flatten(-2)
-        return self.out(*self.attend((x, s), None, batch.mask, batch.packed))
+        return self.out(*self.attend((x, s), None, batch.mask, batch.packed), onto=onto)
 
 
 class CrossAttention(nn.Module):
@@ -187,9 +193,11 @@ class CrossAttention(nn.Module):
         cx: Float[Tensor, "k *batch m d"],
         cs: Float[Tensor, "*batch m d_s"],
         mask: Bool[Tensor, "*batch m"] | None = None,
+        before: Prologue = NOTHING,
+        onto: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "k *batch n c"], Float[Tensor, "*batch n c_s"]]:
-        """Every token attends to all real tokens of the condition."""
-        return self.out(*self.attend(self.q(x, s), self.kv(cx, cs), mask))
+        """Every token attends to all real tokens of the condition, both as `before` leaves them; added to `onto`."""
+        return self.out(*self.attend(self.q(x, s, before), self.kv(cx, cs, before), mask), onto=onto)
 
 
 def _add_first(xs: tuple[Tensor, Tensor], more: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from anygatr.geometry import Geometry
 from anygatr.kernels import graph
 from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
@@ -59,9 +60,10 @@ class GeometricBilinear(nn.Module):
         x: Float[Tensor, "k *tokens c_in"],
         s: Float[Tensor, "*tokens s_in"],
         reference: Float[Tensor, "*#tokens 1"],
+        before: Prologue = NOTHING,
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
-        """`reference` is one number per token, the same for all tokens of a sample."""
-        factors, _ = self.factors(x, s)
+        """`reference` is one number per token, the same for all of a sample; x and s are taken as `before` leaves them."""
+        factors, _ = self.factors(x, s, before)
         if torch.compiler.is_exporting():
             pairs = zip(graph.products(factors, self.tables), self.odd, strict=True)
             out = torch.cat([product * reference if odd else product for product, odd in pairs], -1)
@@ -74,5 +76,5 @@ class GeometricBilinear(nn.Module):
             number = torch.stack([reference if odd else ones for odd in self.odd], -2)  # (*tokens, p, 1)
             parts = products(factors, self.plan).unflatten(-1, (len(self.odd), -1))
             out = (parts * number).flatten(-2)
-        y, t = self.out(out, s)
+        y, t = self.out(out, s, Prologue(scalars=before.scalars))
         return (y, t) if self.norm is None else self.norm(y, t)

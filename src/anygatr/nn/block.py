@@ -8,7 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn.activation import GatedGELU
+from anygatr.nn.ahead import Stream, add, ahead
 from anygatr.nn.attention import SelfAttention
 from anygatr.nn.batch import Batch
 from anygatr.nn.bilinear import GeometricBilinear
@@ -16,8 +18,6 @@ from anygatr.nn.dropout import GradeDropout
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
-
-Stream = tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]
 
 
 class MLP(nn.Module):
@@ -44,10 +44,18 @@ class MLP(nn.Module):
         self.dropout = GradeDropout(geometry, dropout)
 
     def forward(
-        self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], reference: Float[Tensor, "*#tokens 1"]
+        self,
+        x: Float[Tensor, "k *tokens c"],
+        s: Float[Tensor, "*tokens c_s"],
+        reference: Float[Tensor, "*#tokens 1"],
+        before: Prologue = NOTHING,
+        onto: Stream | None = None,
     ) -> Stream:
-        """Each token by itself, but for the reference."""
-        return self.dropout(*self.out(*self.activation(*self.bilinear(x, s, reference))))
+        """Each token, as `before` leaves it, by itself but for the reference; the result is added to `onto`."""
+        hidden = ahead(self.activation, *self.bilinear(x, s, reference, before))
+        if self.dropout.idle:
+            return self.out(*hidden, onto)
+        return add(onto, self.dropout(*self.out(*hidden)))
 
 
 class Block(nn.Module):
@@ -75,13 +83,14 @@ class Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
         """The stream after attention and MLP."""
-        x, s = add((x, s), self.dropout(*self.attention(*self.norm(x, s), batch)))
-        return add((x, s), self.mlp(*self.norm(x, s), batch.reference))
-
-
-def add(a: Stream, b: Stream) -> Stream:
-    """The sum of two streams."""
-    return a[0] + b[0], a[1] + b[1]
+        stream = x, s
+        x, s, before = ahead(self.norm, *stream)
+        if self.dropout.idle:
+            stream = self.attention(x, s, batch, before, stream)
+        else:
+            stream = add(stream, self.dropout(*self.attention(x, s, batch, before)))
+        x, s, before = ahead(self.norm, *stream)
+        return self.mlp(x, s, batch.reference, before, stream)
 
 
 def compile_regions(net: nn.Module, blocks: Iterable[nn.Module], **options: Any) -> None:

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.nn import border, init
+from anygatr.nn.ahead import Stream, ahead
 from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.batch import Batch, reference
-from anygatr.nn.block import MLP, Stream, add, compile_regions
+from anygatr.nn.block import MLP, compile_regions
 from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
@@ -40,9 +41,14 @@ class ConditionalBlock(nn.Module):
         condition_mask: Bool[Tensor, "*batch m"] | None = None,
     ) -> Stream:
         """The stream after all three."""
-        x, s = add((x, s), self.attention(*self.norm(x, s), batch))
-        x, s = add((x, s), self.cross(*self.norm(x, s), *self.norm(cx, cs), condition_mask))
-        return add((x, s), self.mlp(*self.norm(x, s), batch.reference))
+        stream = x, s
+        x, s, before = ahead(self.norm, *stream)
+        stream = self.attention(x, s, batch, before, stream)
+        x, s, before = ahead(self.norm, *stream)
+        cx, cs, _ = ahead(self.norm, cx, cs)
+        stream = self.cross(x, s, cx, cs, condition_mask, before, stream)
+        x, s, before = ahead(self.norm, *stream)
+        return self.mlp(x, s, batch.reference, before, stream)
 
 
 class ConditionalGATr(nn.Module):

@@ -22,11 +22,16 @@ class GradeDropout(nn.Module):
         self.sizes = tuple(s.stop - s.start for s in geometry.algebra.slices)
         self.register_buffer("grades", geometry.algebra.grades.clone(), persistent=False)
 
+    @property
+    def idle(self) -> bool:
+        """Whether it is the identity now."""
+        return not self.training or self.p == 0
+
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """The identity in evaluation."""
-        if not self.training or self.p == 0:
+        if self.idle:
             return x, s
         kept = functional.dropout(x.new_ones(len(self.sizes), *x.shape[1:]), self.p)
         return x * torch.index_select(kept, 0, self.grades), functional.dropout(s, self.p)

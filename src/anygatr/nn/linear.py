@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from anygatr.geometry import Geometry
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
+from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
 from anygatr.nn.width import Width
 
@@ -73,11 +74,15 @@ class EquiLinear(nn.Module):
             self._vary(variant, part, len(variants))
 
     def forward(
-        self, x: Float[Tensor, "k *tokens c_in"], s: Float[Tensor, "*tokens s_in"]
+        self,
+        x: Float[Tensor, "k *tokens c_in"],
+        s: Float[Tensor, "*tokens s_in"],
+        before: Prologue = NOTHING,
+        onto: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
-        """Both outputs from both inputs."""
+        """Both outputs from both inputs, these as `before` leaves them, added to `onto`."""
         weights = Weights(self.weight, self.s_to_mv, self.mv_to_s, self.s_to_s, self.bias_mv, self.bias_s)
-        return equi_linear(x, s, weights, self.mixing, self.plan)
+        return equi_linear(x, s, weights, self.mixing, self.plan, before, onto)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of a forward pass."""

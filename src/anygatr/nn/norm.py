@@ -2,11 +2,10 @@
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.norm import norm_plan, normalise
-from anygatr.kernels.precision import lengthened, without_autocast
+from anygatr.kernels.norm import norm_plan
+from anygatr.kernels.prologue import Prologue
 
 
 class LayerNorm(nn.Module):
@@ -16,12 +15,15 @@ class LayerNorm(nn.Module):
 
     def __init__(self, geometry: Geometry):
         super().__init__()
-        self.plan = norm_plan(geometry.algebra, geometry.norm, geometry.norm_eps, geometry.norm_form)
+        plan = norm_plan(geometry.algebra, geometry.norm, geometry.norm_eps, geometry.norm_form)
+        self.prologue = Prologue(norm=plan, scalars=True)
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each token by itself."""
-        with without_autocast(x):
-            x, s = lengthened(x, s)
-            return normalise(x, self.plan), functional.layer_norm(s, s.shape[-1:]) if s.shape[-1] else s
+        return self.prologue(x, s)
+
+    def ahead(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
+        """All of it can be left to the next linear layer."""
+        return x, s, self.prologue
