@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.kernels import native
-from anygatr.kernels.exponential import exponential
 from anygatr.kernels.function import Function
+from anygatr.kernels.gelu import gelu_source
 from anygatr.kernels.tiles import matrix_product
 
 TILE = 256  # numbers of a blade that are handled together
@@ -56,7 +56,7 @@ def _run(name: str, inputs: tuple[Tensor, ...]) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _source(blades: int, real: str) -> str:
-    return f"""{matrix_product(real)}{exponential(real)}{gate_tiles(blades)}
+    return f"""{matrix_product(real)}{gelu_source(real)}{gate_tiles(blades)}
 #define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1)") for (long at = 0; at < n; at += {TILE})
 void gate(const real *x, real *o, long n, long threads) {{
     TILES gate_some(x + at, n, o + at, n, LEAST({TILE}, n - at));
@@ -69,38 +69,27 @@ void gate_backward(const real *x, const real *y, real *o, long n, long threads) 
 
 def gate_tiles(blades: int) -> str:
     """C of `gate_tile` and its derivative for so many numbers of each blade, blades being lx, ly or lo numbers apart."""
-    products = "".join(f"EACH o[{b} * lo + i] = gate[i] * x[{b} * lx + i];\n" for b in range(blades))
-    dot = " + ".join(f"x[{b} * lx + i] * y[{b} * ly + i]" for b in range(blades))
-    pulls = "".join(f"EACH o[{b} * lo + i] = gate[i] * y[{b} * ly + i];\n" for b in range(1, blades))
     return f"""
 #define EACH for (long i = 0; i < n; i++)
 #define STEPS for (long at = 0; at < n; at += {TILE})
-/* gelu(x) = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3), and its slope */
-static void gelu(const real *restrict x, real *restrict gate, real *restrict slope, long n) {{
+static void gates(const real *restrict x, real *restrict gate, real *restrict slope, long n) {{
     real from[{TILE}];
     memset(from, 0, sizeof from);
     memcpy(from, x, n * sizeof(real));
-    for (long i = 0; i < n; i += LANES) {{
-        vec v = AT(from + i), u = (real)1.5957691216057308 * v * (1 + (real)0.044715 * v * v);
-        ivec below = u < 0;
-        vec one = (vec){{0}} + 1, small = exponential((vec)(((ivec)u & below) | ((ivec)-u & ~below)));
-        vec share = (vec)(((ivec)small & below) | ((ivec)one & ~below)) / (1 + small);
-        AT(gate + i) = v * share;
-        vec steep = (real)1.5957691216057308 * (1 + 3 * (real)0.044715 * v * v);
-        if (slope) AT(slope + i) = share + v * share * (1 - share) * steep;
-    }}
+    for (long i = 0; i < n; i += LANES) AT(gate + i) = gelu_tanh(AT(from + i), slope ? (vec *)(slope + i) : 0);
 }}
 static void gate_some(const real *restrict x, long lx, real *restrict o, long lo, long n) {{
     real gate[{TILE}];
-    gelu(x, gate, 0, n);
-    {products}
+    gates(x, gate, 0, n);
+    for (long b = 0; b < {blades}; b++) EACH o[b * lo + i] = gate[i] * x[b * lx + i];
 }}
 static void gate_some_backward(const real *restrict x, long lx, const real *restrict y, long ly, real *restrict o, long lo,
                                long n) {{
-    real gate[{TILE}], slope[{TILE}];
-    gelu(x, gate, slope, n);
-    EACH o[i] = gate[i] * y[i] + slope[i] * ({dot});
-    {pulls}
+    real gate[{TILE}], slope[{TILE}], dot[{TILE}] = {{0}};
+    gates(x, gate, slope, n);
+    for (long b = 0; b < {blades}; b++) EACH dot[i] += x[b * lx + i] * y[b * ly + i];
+    for (long b = 0; b < {blades}; b++) EACH o[b * lo + i] = gate[i] * y[b * ly + i];
+    EACH o[i] += slope[i] * dot[i];
 }}
 static void gate_tile(const real *x, long lx, real *o, long lo, long n) {{
     STEPS gate_some(x + at, lx, o + at, lo, LEAST({TILE}, n - at));

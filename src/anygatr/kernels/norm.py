@@ -1,5 +1,6 @@
 """Division of multivectors by their invariant size over channels, saving nothing but the input."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -132,48 +133,60 @@ def norm_tiles(plan: NormPlan, blades: int) -> str:
 
     NORM_STEP tokens at a time are handled together: rows of numbers that stay in the nearest cache.
     """
+    entries = [(b, g, sign) for g, group in enumerate(plan.groups) for b, sign in group]
+    others = [b for b in range(blades) if b not in {b for b, _, _ in entries}]
     groups = range(len(plan.groups))
-    squares = [" + ".join(f"{m} * x[{b} * lx + i] * x[{b} * lx + i]" for b, m in group) for group in plan.groups]
-    keep = "".join(f"q[{g}][i] = {square};\n" for g, square in enumerate(squares))
-    size = (
-        " + ".join((f"(q[{g}][i] < 0 ? -q[{g}][i] : q[{g}][i])" if plan.absolute else f"q[{g}][i]") for g in groups) or "0"
-    )
-    dot = " + ".join(f"x[{b} * lx + i] * y[{b} * ly + i]" for b in range(blades))
-    sign = "((q[{g}][i] > 0) - (q[{g}][i] < 0))" if plan.absolute else "1"
-    pulled = {b: f" - {m} * pull[i] * {sign.format(g=g)} * x[{b} * lx + i]" for g in groups for b, m in plan.groups[g]}
-    pulls = "".join(f"EACH o[{b} * lo + i] = scale[i] * y[{b} * ly + i]{pulled.get(b, '')};\n" for b in range(blades))
+    sizes = [f"(q[{g}][i] < 0 ? -q[{g}][i] : q[{g}][i])" if plan.absolute else f"q[{g}][i]" for g in groups]
+    sign = "((q[g][i] > 0) - (q[g][i] < 0))" if plan.absolute else "1"
     if plan.form == "clamp":
         scale, active = f"1 / ROOT(mean > {plan.eps} ? mean : {plan.eps})", f"mean > {plan.eps}"
     else:
         scale, active = f"1 / ROOT((mean < 0 ? 0 : mean) + {plan.eps})", "mean > 0"
-    copies = "".join(f"EACH o[{b} * lo + i] = scale[i] * x[{b} * lx + i];\n" for b in range(blades))
+    squares = f"""memset(q, 0, sizeof q);
+    for (int e = 0; e < {len(entries)}; e++) {{
+        const real *from = x + entry_blade[e] * lx, sign = entry_sign[e];
+        real *sum = q[entry_group[e]];
+        EACH sum[i] += sign * from[i] * from[i];
+    }}
+    EACH size[i] = {" + ".join(sizes) or "0"};"""
     mean = f"real mean = 0; CHANNELS mean += size[i]; mean /= channels;\nreal one = {scale};\nCHANNELS scale[i] = one;"
     return f"""
 #include <math.h>
+#include <string.h>
 #define ROOT(x) (sizeof(real) == sizeof(float) ? (real)sqrtf(x) : (real)sqrt(x))
 #define NORM_STEP(channels) ({TILE} > (channels) ? {TILE} / (channels) : 1)
 #define EACH for (long i = 0; i < width; i++)
 #define CHANNELS for (long i = t * channels; i < (t + 1) * channels; i++)
 #define TOKEN for (long t = 0; t < tokens; t++)
+{_array("int", "entry_blade", [b for b, _, _ in entries])}{_array("int", "entry_group", [g for _, g, _ in entries])}
+{_array("real", "entry_sign", [sign for _, _, sign in entries])}{_array("int", "other_blade", others)}
 static void norm_some(const real *restrict x, long lx, real *restrict o, long lo, long channels, long tokens) {{
     long width = tokens * channels;
     real q[{max(len(groups), 1)}][width], size[width], scale[width];
-    EACH {{ {keep} size[i] = {size}; }}
+    {squares}
     TOKEN {{ {mean} }}
-    {copies}
+    for (long b = 0; b < {blades}; b++) EACH o[b * lo + i] = scale[i] * x[b * lx + i];
 }}
 static void norm_some_backward(const real *restrict x, long lx, const real *restrict y, long ly, real *restrict o, long lo,
                                long channels, long tokens) {{
     long width = tokens * channels;
     real q[{max(len(groups), 1)}][width], size[width], scale[width], pull[width];
-    EACH {{ {keep} size[i] = {size}; pull[i] = {dot}; }}
+    {squares}
+    memset(pull, 0, sizeof pull);
+    for (long b = 0; b < {blades}; b++) EACH pull[i] += x[b * lx + i] * y[b * ly + i];
     TOKEN {{
         {mean}
         real dot = 0; CHANNELS dot += pull[i];
         real factor = {active} ? dot / channels * one * one * one : 0;
         CHANNELS pull[i] = factor;
     }}
-    {pulls}
+    for (int g = 0; g < {len(groups)}; g++) EACH q[g][i] = pull[i] * {sign};
+    for (int e = 0; e < {len(entries)}; e++) {{
+        long b = entry_blade[e];
+        const real *pulled = q[entry_group[e]], sign = entry_sign[e];
+        EACH o[b * lo + i] = scale[i] * y[b * ly + i] - sign * pulled[i] * x[b * lx + i];
+    }}
+    for (int e = 0; e < {len(others)}; e++) EACH o[other_blade[e] * lo + i] = scale[i] * y[other_blade[e] * ly + i];
 }}
 #undef EACH
 #undef CHANNELS
@@ -190,3 +203,7 @@ static void norm_tile_backward(const real *x, long lx, const real *y, long ly, r
 #undef STEPS
 #undef SOME
 """
+
+
+def _array(kind: str, name: str, values: Sequence[float]) -> str:
+    return f"static const {kind} {name}[] = {{{', '.join(map(str, values)) or 0}}};\n"

@@ -2,11 +2,8 @@
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
-from anygatr.kernels.prologue import Prologue
-
-GATE = Prologue(gate=True)
+from anygatr.kernels.prologue import GELU, Prologue
 
 
 class GatedGELU(nn.Module):
@@ -16,17 +13,16 @@ class GatedGELU(nn.Module):
 
     def __init__(self, scalar_gelu: str = "exact"):
         super().__init__()
-        if scalar_gelu not in ("exact", "tanh"):
+        if scalar_gelu not in GELU:
             raise ValueError(f"scalar_gelu={scalar_gelu!r} must be 'exact' or 'tanh'")
-        self.approximate = "tanh" if scalar_gelu == "tanh" else "none"
+        self.prologue = Prologue(gate=True, scalars=scalar_gelu)
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each channel by itself."""
-        x, s, gate = self.ahead(x, s)
-        return gate(x, s)
+        return self.prologue(x, s)
 
     def ahead(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
-        """The gate can be left to the next linear layer."""
-        return x, functional.gelu(s, approximate=self.approximate), GATE
+        """All of it can be left to the next linear layer."""
+        return x, s, self.prologue

@@ -16,7 +16,7 @@ class LayerNorm(nn.Module):
     def __init__(self, geometry: Geometry):
         super().__init__()
         plan = norm_plan(geometry.algebra, geometry.norm, geometry.norm_eps, geometry.norm_form)
-        self.prologue = Prologue(norm=plan, scalars=True)
+        self.prologue = Prologue(norm=plan, scalars="norm")
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
