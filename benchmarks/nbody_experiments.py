@@ -27,9 +27,6 @@ from anygatr.lab.state import write_json
 from anygatr.lab.task import Task
 
 FIGURE_DATA = "anygatr data nbody --out data/nbody-figure --train 10000 --val 500 --eval 1000 --generalization 500"
-SINGLE_DATA = (
-    "anygatr data nbody --out data/nbody-single --clusters single --train 1000 --val 500 --eval 1000 --generalization 500"
-)
 
 
 @dataclass(frozen=True)
@@ -61,17 +58,17 @@ class Experiment:
         )
 
 
-ABLATION = "--data data/nbody-single --steps 300 --batch 16 --validate-every 50 --lr 0.003 --lr-end 0.00003"
+FIGURE = "--data data/nbody-figure --preset figure"
+SHORT = f"{FIGURE} --steps 800 --validate-every 100"
+UNIT = 0.25
+"""The length that is 1 in the figure, near the median distance of nearest neighbours, 0.33; of a scan from 1 to 1/16."""
 
 
 def _ablation(change: str, name: str) -> Experiment:
     """The four variants with one setting changed for all."""
-    return Experiment(SINGLE_DATA, f"{ABLATION} {change}", ("E", "P", "iP", "C"), (1000,), 3, f"results/ablations/{name}")
+    settings = f"{SHORT} --unit {UNIT} {change}"
+    return Experiment(FIGURE_DATA, settings, ("E", "P", "iP", "C"), (1000,), 3, f"results/ablations/{name}")
 
-
-FIGURE = "--data data/nbody-figure --preset figure --validate-every 100"
-UNIT = 0.25
-"""The length that is 1 in the figure, near the median distance of nearest neighbours, 0.33; of a scan from 1 to 1/16."""
 
 EXPERIMENTS = {
     "figure": Experiment(
@@ -82,9 +79,17 @@ EXPERIMENTS = {
         2,
         "results/nbody",
     ),
+    "short": Experiment(
+        FIGURE_DATA,
+        f"{SHORT} --unit {UNIT}",
+        ("E", "P", "iP", "C", "transformer"),
+        (100, 300, 1000, 3000, 10000),
+        2,
+        "results/nbody-short",
+    ),
     "variants": Experiment(
-        SINGLE_DATA,
-        ABLATION,
+        FIGURE_DATA,
+        f"{SHORT} --unit {UNIT}",
         (
             *("E", "P", "iP", "C", "E,init=identity", "P,init=identity", "iP,init=identity", "C,init=kaiming"),
             *("C,norm=inner", "C,norm=abs", "C,norm_eps=1", "C,norm=inner,norm_eps=1", "C,norm=abs,norm_eps=1"),
@@ -96,8 +101,7 @@ EXPERIMENTS = {
     ),
     "bf16": _ablation("--precision bf16", "bf16"),
     "origin-none": _ablation("--origin none", "origin-none"),
-    "ema": _ablation("--ema 0.98", "ema"),
-    "own-unit": Experiment(FIGURE_DATA, FIGURE, ("E", "P", "iP", "C"), (100, 300, 1000), 1, "results/ablations/own-unit"),
+    "own-unit": Experiment(FIGURE_DATA, SHORT, ("E", "P", "iP", "C"), (100, 300, 1000), 1, "results/ablations/own-unit"),
 }
 
 QUICK = ("iP", "C", "E", "segnn", "se3_transformer", "transformer")

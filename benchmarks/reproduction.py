@@ -5,9 +5,10 @@ python benchmarks/reproduction.py
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from nbody_experiments import EXPERIMENTS, QUICK, UNIT, Experiment, quick_commands
@@ -17,7 +18,7 @@ from reproduction_memory import complete, complete_paper_size
 
 from anygatr.lab.report.rows import Row, load
 from anygatr.lab.report.spread import spread
-from anygatr.lab.report.wording import count, measured, number
+from anygatr.lab.report.wording import count, measured, number, times
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, VARIANTS = "img/reproduction-nbody.svg", "img/reproduction-ablations.svg"
@@ -35,20 +36,23 @@ class Results:
     rows: dict[str, Rows]
     quick: dict[str, dict[str, Any]]
     cost: list[dict[str, Any]]
+    trivial: float
+    """The error of a model that learned nothing."""
 
     @classmethod
     def read(cls, root: Path) -> "Results":
         """What is there; an experiment that was not started has no rows."""
-        found = {}
+        found, trivial = {}, float("inf")
         for key, experiment in EXPERIMENTS.items():
             directory = root / experiment.out
             loaded = load(directory) if (directory / "experiment.json").exists() else None
             if loaded is not None and loaded.problems:
                 raise ValueError(f"{directory}: {loaded.problems[0]}")
+            trivial = min(trivial, (loaded and loaded.trivial) or trivial)
             found[key] = tuple(row for row in rows_of(loaded) if row.model in experiment.models)
         quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
         cost = root / PAPER_SIZE
-        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [])
+        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], trivial)
 
 
 def main() -> None:
@@ -94,7 +98,7 @@ budget*. What is unfinished is said to be.
 
 
 def _claims(results: Results) -> str:
-    judged = claims(results.rows)
+    judged = claims(results.rows, results.trivial)
     rows = [
         (c.says, "<br>".join(map(str, (*c.comparisons, *c.only_if))), f"**{c.verdict}**", f"[{c.experiment}](#commands)")
         for c in judged
@@ -106,7 +110,8 @@ A factor such as "E-GATr over C-GATr: 1.5× [1.2, 1.9]" divides errors of runs w
 seed; it is the geometric mean of these quotients with its 95 % interval. A claim is decided by where these intervals lie,
 from three quotients on; nothing corrects for how many claims there are. Being ahead with few samples is called sample
 efficiency only where the other model's error does fall with more of them, by more than {MATCH}×: where it does not, the
-budget and not the data limits it, and the factor tells who learns faster.
+budget and not the data limits it, and the factor tells who learns faster. An error in bfloat16 that is larger than that of a
+model that learned nothing counts as that.
 
 {_table(("the paper says", "measured", "verdict", "experiment"), rows)}
 """
@@ -122,7 +127,7 @@ def _figure(results: Results) -> str:
 ## Error against training samples
 
 Several clusters, 16 bodies, one small budget for all: {_steps(rows)}, batches of 16 and one schedule of learning rates,
-which was not tuned per model; where steps are fewer, they cost most. The GATrs have 4 blocks, 8
+which was not tuned per model; where steps are fewer, they cost most, and all runs take minutes. The GATrs have 4 blocks, 8
 multivector and 32 scalar channels, the Transformer 4 blocks of 128 channels; SE(3)-Transformer and SEGNN have their
 published sizes, SEGNN on the complete graph. Unlike the paper's, all models see lengths in a unit of {UNIT}:
 [why](#the-unit-of-length). {_progress(experiment, rows)}
@@ -147,8 +152,8 @@ The same with medians per sample, which close encounters do not dominate:
 
 What a run costs, and what happens to its error on systems 200 further away and on systems with two more bodies (over the
 evaluation error; 1 is no change). Memory is the most that weights, gradients, moments, activations and temporaries take at
-once in a step; it is counted by the allocator. Times are by the clock on a machine shared with other work, so small
-differences between them mean little:
+once in a step; it is counted by the allocator. Times are medians over runs, by the clock on a machine shared with other work
+and with runs that were paused now and then, so small differences between them mean little:
 
 {
         _table(
@@ -158,7 +163,26 @@ differences between them mean little:
     }
 
 {_paper_size(results)}
+
+{_short(results)}
 """
+
+
+def _short(results: Results) -> str:
+    """What a part of the steps reaches."""
+    experiment, rows = EXPERIMENTS["short"], results.rows["short"]
+    heads = ("model", *(f"{size:,}" for size in experiment.sizes), "over the errors above")
+    lines = []
+    for m in experiment.models:
+        errors = (_measured(of(rows, m, (size,)), "eval", "mse") for size in experiment.sizes)
+        ratio = compare(of(rows, m), of(results.rows["figure"], m), "").factor
+        lines.append((name(m), *errors, times(ratio) if ratio else "–"))
+    return f"""### Fewer steps
+
+The same with {_steps(rows)}: mean squared errors, and how many times those of the longer runs they are.
+{_progress(experiment, rows)}
+
+{_table(heads, lines)}"""
 
 
 def _steps(rows: Rows) -> str:
@@ -243,9 +267,10 @@ def _ablations(results: Results) -> str:
     return f"""
 ## Ablations
 
-One star and three planets, 1000 training samples, 300 steps of 16, 2 blocks, three seeds: small, to see directions. A comma
+Data, sizes and unit of the figure, 1000 training samples, {_steps(rows)}, three seeds. A comma
 in the name of a model is an override of its geometry, which `anygatr compare --models` takes too; `products=iP` adds the
-join, `features=iP` distances in attention. Spikes are losses ten times their running median. {_progress(experiment, rows)}
+join, `features=iP` distances in attention. Spikes are losses ten times their running median; a run fails when its
+gradients are not finite. {_progress(experiment, rows)}
 
 ![Error of every variant, a dot per seed]({VARIANTS})
 
@@ -291,7 +316,9 @@ def _ablation(model: str, rows: Rows) -> tuple[str, ...]:
         _measured(rows, split, key)
         for split, key in (*(("eval", k) for k in ("mse", "median", "trimmed")), ("train", "mse"))
     )
-    return (name(model), *errors, str(sum(int(row.value("spikes") or 0) for row in rows)), _values(rows, "max_coefficient"))
+    failed = sum(not row.is_ok for row in rows)
+    label = f"{name(model)} ({failed} failed)" if failed else name(model)
+    return (label, *errors, str(sum(int(row.value("spikes") or 0) for row in rows)), _values(rows, "max_coefficient"))
 
 
 def _origin(model: str, label: str, rows: Rows) -> tuple[str, ...]:
@@ -302,16 +329,9 @@ def _origin(model: str, label: str, rows: Rows) -> tuple[str, ...]:
 def _past(results: Results) -> str:
     """Variants of the paper's four that are clearly better at the same budget, found among the ablations."""
     rows = results.rows["variants"]
-    tried = [(f"{name(m)}", of(rows, m), m.split(",")[0]) for m in EXPERIMENTS["variants"].models if "," in m]
-    tried += [
-        (f"{name(m)} with a running average of weights", of(results.rows["ema"], m), m) for m in EXPERIMENTS["ema"].models
-    ]
-    compared = [
-        replace(compare(found, of(rows, base), f"{label} over {name(base)}"), low=0.0, high=1.0)
-        for label, found, base in tried
-    ]
+    tried = [(m, m.split(",")[0]) for m in EXPERIMENTS["variants"].models if "," in m]
+    compared = [compare(of(rows, m), of(rows, base), f"{name(m)} over {name(base)}", low=0.0, high=1.0) for m, base in tried]
     better = [c for c in compared if c.verdict == "agree"]
-    progress = _progress(EXPERIMENTS["ema"], results.rows["ema"])
     judged = sum(c.factor is not None for c in compared)
     lines = "\n".join(f"- {c}" for c in better) or "- none"
     return f"""
@@ -319,7 +339,7 @@ def _past(results: Results) -> str:
 
 What is better than the paper's choice at the same budget, its interval below 1, of the {count(judged, "change")} that
 the ablations tried: picked afterwards and on the evaluation set, so hints rather than findings. The faithful variants above
-stay as they are. Running averages of weights: {progress}
+stay as they are.
 
 {lines}
 
@@ -330,9 +350,8 @@ stay as they are. Running averages of weights: {progress}
 def _unit(results: Results) -> str:
     """What the unit of length does to the same runs."""
     experiment, own = EXPERIMENTS["own-unit"], results.rows["own-unit"]
-    own = tuple(row for row in own if row.size in experiment.sizes)
     found = [
-        compare(of(own, m), of(results.rows["figure"], m), f"{name(m)} in the data's own unit over a unit of {UNIT}")
+        compare(of(own, m), of(results.rows["short"], m), f"{name(m)} in the data's own unit over a unit of {UNIT}")
         for m in experiment.models
     ]
     lines = "\n".join(f"- {c}" for c in found)
@@ -342,7 +361,7 @@ def _unit(results: Results) -> str:
 Motions do not change lengths, so nothing in an equivariant network fixes their unit; the paper takes the simulation's. But
 attention tells neighbours apart only where its logits, products of coordinates or squared distances, differ by about one:
 weights have to grow until they do, and that takes much of a short run. Measured in a unit near the distance between
-neighbours, those networks that use distances well learn faster. Errors of the same runs without and with it, one seed at
+neighbours, those networks that use distances well learn faster. Errors of short runs without and with it, one seed at
 {count(len(experiment.sizes), "size")}: {_progress(experiment, own)}
 
 {lines}
@@ -385,8 +404,9 @@ def _measured(rows: Iterable[Row], split: str, key: str) -> str:
 
 
 def _values(rows: Iterable[Row], key: str) -> str:
+    """The median over runs."""
     found = spread(value for row in rows if row.is_ok and (value := row.value(key)) is not None and isfinite(value))
-    return number(found.mean) if found else "–"
+    return number(median(found.values)) if found else "–"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

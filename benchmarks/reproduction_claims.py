@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from anygatr.lab.report.palette import looks
 from anygatr.lab.report.rows import Experiment, Row
 from anygatr.lab.report.spread import Ratio, interval, spread
-from anygatr.lab.report.wording import times
+from anygatr.lab.report.wording import count, times
 
 Rows = tuple[Row, ...]
 Read = Callable[[Row], float | None]
@@ -35,12 +35,19 @@ class Comparison:
     count: int
     low: float = 1.0
     high: float = float("inf")
+    failed: int = 0
+    """Runs of the first thing that did not end with a finite error."""
 
     @property
     def verdict(self) -> str:
-        """agree if the whole interval lies in the range, disagree if it lies outside, else not yet decided."""
+        """agree if the whole interval lies in the range, disagree if it lies outside, else not yet decided.
+
+        Where every run failed, the factor is infinite.
+        """
+        if self.factor is None and self.failed >= ENOUGH:
+            return "agree" if self.high == float("inf") else "disagree"
         if self.factor is None:
-            return "not run yet"
+            return "not yet decided" if self.failed else "not run yet"
         low, high = self.factor.low, self.factor.high
         if self.count < ENOUGH or low is None or high is None:
             return "not yet decided"
@@ -49,7 +56,9 @@ class Comparison:
         return "disagree" if high < self.low or low > self.high else "not yet decided"
 
     def __str__(self) -> str:
-        return f"{self.label}: {'no rows' if self.factor is None else times(self.factor)}"
+        failed = f"{count(self.failed, 'run')} failed" if self.failed else ""
+        found = times(self.factor) if self.factor else "" if self.failed else "no rows"
+        return f"{self.label}: {', '.join(part for part in (found, failed) if part)}"
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,12 @@ def mse(row: Row) -> float | None:
 
 def compare(worse: Iterable[Row], better: Iterable[Row], label: str, read: Read = mse, **wanted: float) -> Comparison:
     """Rows against rows with the same size and seed."""
+    worse = tuple(worse)
     reference = {(row.size, row.seed): read(row) for row in better if row.is_ok}
     pairs = [(read(row), reference.get((row.size, row.seed))) for row in worse if row.is_ok]
     found = spread(a / b for a, b in pairs if a is not None and b)
-    return Comparison(label, interval(found) if found else None, len(found) if found else 0, **wanted)
+    failed = sum(not row.is_ok for row in worse)
+    return Comparison(label, interval(found) if found else None, len(found) if found else 0, failed=failed, **wanted)  # type: ignore[arg-type]
 
 
 def of(rows: Rows, model: str, sizes: Sequence[int] = ()) -> Rows:
@@ -98,9 +109,9 @@ def name(model: str) -> str:
     return " ".join([looks([base])[base].label, *overrides])
 
 
-def claims(found: dict[str, Rows]) -> list[Claim]:
-    """Every claim, judged by the rows of the experiments by name."""
-    return [*_figure(found["figure"]), *_ablations(found)]
+def claims(found: dict[str, Rows], worst: float = float("inf")) -> list[Claim]:
+    """Every claim, judged by the rows of the experiments by name; in bfloat16 no error counts as more than `worst`."""
+    return [*_figure(found["figure"]), *_costs(found["short"]), *_ablations(found, worst)]
 
 
 def _figure(rows: Rows) -> list[Claim]:
@@ -116,7 +127,7 @@ def _figure(rows: Rows) -> list[Claim]:
     def learns_from_data(models: Iterable[str]) -> tuple[Comparison, ...]:
         return tuple(_fall(of(rows, m), f"{name(m)} with few samples over ten times as many and more") for m in models)
 
-    best, dear = ("iP", "C"), ("P", "iP", "C")
+    best = ("iP", "C")
     return [
         Claim(
             "iP- and C-GATr are more sample efficient than E-GATr",
@@ -133,19 +144,28 @@ def _figure(rows: Rows) -> list[Claim]:
         Claim("P-GATr does not perform well: behind iP- and C-GATr", "figure", against("P", best)),
         Claim("... and behind E-GATr", "figure", against("P", "E")),
         Claim("E-GATr overfits faster (evaluation over training error)", "figure", against("E", best, FEW, read=_gap)),
-        Claim("E-GATr takes the least time (of a step)", "figure", against(dear, "E", read=_value("milliseconds_per_step"))),
-        Claim("E-GATr takes the least memory (of a step)", "figure", against(dear, "E", read=_value("training_memory_mb"))),
     ]
 
 
-def _ablations(found: dict[str, Rows]) -> list[Claim]:
+def _costs(rows: Rows) -> list[Claim]:
+    """Judged by the short runs: none of them was interrupted."""
+
+    def least(what: str, key: str) -> Claim:
+        others = (compare(of(rows, m), of(rows, "E"), f"{name(m)} over {name('E')}", _value(key)) for m in ("P", "iP", "C"))
+        return Claim(f"E-GATr takes the least {what} (of a step)", "short", tuple(others))
+
+    return [least("time", "milliseconds_per_step"), least("memory", "training_memory_mb")]
+
+
+def _ablations(found: dict[str, Rows], worst: float) -> list[Claim]:
     rows, bf16 = found["variants"], found["bf16"]
 
     def against(worse: str, better: str, read: Read = mse, **wanted: float) -> Comparison:
         return compare(of(rows, worse), of(rows, better), f"{name(worse)} over {name(better)}", read, **wanted)
 
     def rounded(model: str, **wanted: float) -> Comparison:
-        return compare(of(bf16, model), of(rows, model), f"{name(model)} in bfloat16 over float32", **wanted)
+        label = f"{name(model)} in bfloat16 over float32"
+        return compare(of(bf16, model), of(rows, model), label, lambda row: min(mse(row) or 0.0, worst) or None, **wanted)
 
     return [
         Claim(

@@ -16,12 +16,12 @@ from anygatr.lab.report.spread import Spread, spread
 MARKERS = {
     "circle": "o", "x": "X", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "pentagon": "p",
 }  # fmt: skip
-TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples"}
+TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples", "median": "median"}
 
 
 def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
     """Evaluation error against training samples, as in the paper's figure; bars span the seeds."""
-    figure, axes = _figure(9.5, 4.2, columns=2)
+    figure, axes = _figure(12.5, 4.2, columns=len(TITLES))
     axes[1].sharey(axes[0])
     for ax, (metric, title) in zip(axes, TITLES.items(), strict=True):
         for model, look in looks(models).items():
@@ -38,8 +38,8 @@ def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
         ax.set(xscale="log", yscale="log", xlabel="training samples", title=title)
         _plain_ticks(ax.yaxis)
     axes[0].set_ylabel("squared error per coordinate")
-    if axes[1].lines:
-        axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if axes[-1].lines:
+        axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     _save(figure, path)
 
 

@@ -84,6 +84,15 @@ def test_only_rows_of_the_same_data_and_seed_are_compared():
     assert compare(worse, better, "").count == 1
     failed = [Row("a", 100, 0, False, "diverged", {})]
     assert compare(failed, better, "").factor is None
+    assert compare(failed, better, "").verdict == "not yet decided"
+
+
+def test_three_failures_are_worse_than_any_error():
+    better = [row("b", 100, seed, 1.0) for seed in range(3)]
+    failed = [Row("a", 100, seed, False, "diverged", {}) for seed in range(3)]
+    assert compare(failed, better, "a over b").verdict == "agree"
+    assert compare(failed, better, "a over b", low=0.0, high=1.25).verdict == "disagree"
+    assert str(compare(failed, better, "a over b")) == "a over b: 3 runs failed"
 
 
 def test_claims_of_the_paper_hold_for_the_paper_s_world_and_fail_in_the_opposite_one():
@@ -104,6 +113,15 @@ def test_claims_of_the_paper_hold_for_the_paper_s_world_and_fail_in_the_opposite
         assert flat["iP- and C-GATr are more sample efficient than E-GATr"] == "not yet decided"
         assert flat["... and behind E-GATr"] == verdict
     assert {claim.verdict for claim in claims(nothing())} == {"not run yet"}
+
+
+def test_a_diverged_run_counts_as_one_that_learned_nothing():
+    """However far three runs diverged, by different powers of ten: they are worse than those that learned."""
+    full = tuple(row("C", 1000, seed, error) for seed, error in enumerate((0.002, 0.004, 0.003)))
+    half = tuple(row("C", 1000, seed, error) for seed, error in enumerate((0.3, 100.0, 1e6)))
+    found = nothing() | {"variants": full, "bf16": half}
+    for worst, verdict in ((0.03, "agree"), (float("inf"), "not yet decided")):
+        assert {c.says: c.verdict for c in claims(found, worst)}["C-GATr needs float32"] == verdict
 
 
 def test_commands_are_commands():
