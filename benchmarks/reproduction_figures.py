@@ -19,6 +19,10 @@ MARKERS = {
 TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples", "median": "median"}
 
 
+WIDE = 20
+"""From this quotient of its ends on, an axis has room for a few ticks in a decade only."""
+
+
 def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
     """Evaluation error against training samples, as in the paper's figure; bars span the seeds."""
     figure, axes = _figure(12.5, 4.2, columns=len(TITLES))
@@ -52,6 +56,9 @@ def ablations(rows: Rows, models: Sequence[str], path: Path) -> None:
         found = _errors(of(rows, model), "mse")
         if found is not None:
             ax.plot(found.values, [place] * len(found), MARKERS[look.symbol], color=look.colour, ms=6, alpha=0.8)
+        if failed := sum(not row.is_ok for row in of(rows, model)):
+            said = f"{failed} of {len(of(rows, model))} runs failed"
+            ax.text(0.99, place, said, color=look.colour, ha="right", va="center", transform=ax.get_yaxis_transform())
     ax.set_yticks(range(len(models)), [name(model) for model in models])
     ax.set(xscale="log", xlabel="squared error per coordinate, evaluation set")
     _plain_ticks(ax.xaxis)
@@ -61,7 +68,8 @@ def ablations(rows: Rows, models: Sequence[str], path: Path) -> None:
 
 
 def _plain_ticks(axis: Axis) -> None:
-    axis.set_major_locator(LogLocator(subs=tuple(range(1, 10))))
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=tuple(range(1, 10)) if high < WIDE * low else (1, 2, 5)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
