@@ -22,7 +22,3 @@ class GatedGELU(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each channel by itself."""
         return self.prologue(x, s)
-
-    def ahead(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
-        """All of it can be left to the next linear layer."""
-        return x, s, self.prologue

@@ -8,12 +8,12 @@ Stream = tuple[Tensor, Tensor]
 
 
 def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
-    """The stream in front of a linear layer, and what that has yet to do: all that `layer` can leave to it.
+    """The stream in front of a linear layer and what that has yet to do: the `prologue` of `layer`, if nobody watches it.
 
-    `layer(x, s)` is `prologue(x, s)` of what `layer.ahead(x, s)` returns; a layer with hooks runs by itself.
+    A layer with hooks runs by itself.
     """
     watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return (*layer(x, s), NOTHING) if watched else layer.ahead(x, s)  # type: ignore[operator]
+    return (*layer(x, s), NOTHING) if watched else (x, s, layer.prologue)
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:

@@ -23,7 +23,3 @@ class LayerNorm(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each token by itself."""
         return self.prologue(x, s)
-
-    def ahead(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
-        """All of it can be left to the next linear layer."""
-        return x, s, self.prologue
