@@ -42,17 +42,17 @@ class Results:
     @classmethod
     def read(cls, root: Path) -> "Results":
         """What is there; an experiment that was not started has no rows."""
-        found, trivial = {}, float("inf")
+        found, trivial = {}, []
         for key, experiment in EXPERIMENTS.items():
             directory = root / experiment.out
             loaded = load(directory) if (directory / "experiment.json").exists() else None
             if loaded is not None and loaded.problems:
                 raise ValueError(f"{directory}: {loaded.problems[0]}")
-            trivial = min(trivial, (loaded and loaded.trivial) or trivial)
+            trivial += [loaded.trivial] if loaded is not None and loaded.trivial is not None else []
             found[key] = tuple(row for row in rows_of(loaded) if row.model in experiment.models)
         quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
         cost = root / PAPER_SIZE
-        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], trivial)
+        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], min(trivial, default=float("inf")))
 
 
 def main() -> None:

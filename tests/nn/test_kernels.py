@@ -110,6 +110,30 @@ def test_a_layer_with_hooks_runs_by_itself(rng):
     assert seen == [LayerNorm, LayerNorm, GatedGELU]
 
 
+@pytest.mark.parametrize("how", ["another layer", "a subclass", "another forward"])
+def test_a_layer_in_the_place_of_ours_is_used(how, rng):
+    class Halved(LayerNorm):
+        def forward(self, x, s):
+            return x / 2, s / 2
+
+    class Other(torch.nn.Module):
+        forward = Halved.forward
+
+    geo = geometry("iP")
+    block = Block(geo, WIDTH, heads=2).double()
+    x, s = stream(geo, rng)
+    batch = Batch(reference(x, geo), x[..., :0])
+    a, b = block.attention(x / 2, s / 2, batch)
+    middle = x + a, s + b
+    a, b = block.mlp(middle[0] / 2, middle[1] / 2, batch.reference)
+    expected = middle[0] + a, middle[1] + b
+    if how == "another forward":
+        block.norm.forward = lambda x, s: (x / 2, s / 2)
+    else:
+        block.norm = Other() if how == "another layer" else Halved(geo)
+    assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(block(x, s, batch), expected, strict=True))
+
+
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
 def test_bilinear_equals_dense_products(geo, rng):
     layer = GeometricBilinear(geo, WIDTH, WIDTH * 2).double()

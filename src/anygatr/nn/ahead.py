@@ -3,17 +3,21 @@
 from torch import Tensor, nn
 
 from anygatr.kernels.prologue import NOTHING, Prologue
+from anygatr.nn.activation import GatedGELU
+from anygatr.nn.norm import LayerNorm
 
 Stream = tuple[Tensor, Tensor]
 
 
 def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
-    """The stream in front of a linear layer and what that has yet to do: the `prologue` of `layer`, if nobody watches it.
+    """The stream in front of a linear layer and what that has yet to do: the prologue of a norm or of an activation.
 
-    A layer with hooks runs by itself.
+    A layer that has hooks, or was put in the place of one of ours, runs by itself.
     """
-    watched = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return (*layer(x, s), NOTHING) if watched else (x, s, layer.prologue)
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    if type(layer) not in (LayerNorm, GatedGELU) or "forward" in vars(layer) or hooks:
+        return *layer(x, s), NOTHING
+    return x, s, layer.prologue  # type: ignore[return-value]
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:
