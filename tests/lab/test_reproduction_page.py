@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from nbody_experiments import EXPERIMENTS, quick_commands  # noqa: E402
-from reproduction import OFFICIAL, Results, page  # noqa: E402
+from reproduction import OFFICIAL, page  # noqa: E402
 from reproduction_claims import Claim, claims, compare  # noqa: E402
+from reproduction_results import Results  # noqa: E402
 
 from anygatr.lab.commands import TrainConfig  # noqa: E402
 from anygatr.lab.report.rows import Row  # noqa: E402

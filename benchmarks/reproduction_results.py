@@ -1,0 +1,39 @@
+"""What the page on n-body is made from: the committed rows."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbody_experiments import EXPERIMENTS
+from reproduction_claims import Rows, rows_of
+
+from anygatr.lab.report.rows import load
+
+PAPER_SIZE = "results/nbody-paper-size.json"
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of every experiment by name, and of the quick regression by model."""
+
+    rows: dict[str, Rows]
+    quick: dict[str, dict[str, Any]]
+    cost: list[dict[str, Any]]
+    trivial: float
+    """The error of a model that learned nothing."""
+
+    @classmethod
+    def read(cls, root: Path) -> "Results":
+        """What is there; an experiment that was not started has no rows."""
+        found, trivial = {}, []
+        for key, experiment in EXPERIMENTS.items():
+            directory = root / experiment.out
+            loaded = load(directory) if (directory / "experiment.json").exists() else None
+            if loaded is not None and loaded.problems:
+                raise ValueError(f"{directory}: {loaded.problems[0]}")
+            trivial += [loaded.trivial] if loaded is not None and loaded.trivial is not None else []
+            found[key] = tuple(row for row in rows_of(loaded) if row.model in experiment.models)
+        quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
+        cost = root / PAPER_SIZE
+        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], min(trivial, default=float("inf")))
