@@ -83,6 +83,47 @@ def test_what_a_linear_layer_does_on_its_way_equals_the_steps(preset, inputs, ou
         assert before == NOTHING or both(lambda x, s, b=before: layer(x, s, b), layer, given[:2]) > 1e-3 or 0 in inputs
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=["64", "32"])
+@pytest.mark.parametrize("hidden", [3, 4, 8, 24])
+@pytest.mark.parametrize("preset", ["E", "P", "iP", "C", "L"])
+def test_products_on_the_way_equal_the_steps(preset, hidden, dtype, bound, rng, monkeypatch):
+    geo = geometry(preset)
+    names = ("geometric", "geometric")
+    layer = EquiLinear(geo, Width(2 * hidden, 5), Width(3, 4)).to(dtype)
+    x, s = (t.to(dtype) for t in stream(geo, rng, (3, 47), Width(4 * hidden, 5)))
+    number = torch.randn(3, 1, 1, generator=rng, dtype=dtype)
+    for odd in (False, True):
+        plan = product_plan(geo.algebra, names, (False, odd))
+        before, given = Prologue(scalars="norm", products=plan, referred=odd), number if odd else None
+
+        def together(x, s, before=before, given=given):
+            return layer(x, s, before, reference=given)
+
+        def interrupted(x, s, before=before, given=given):
+            out = layer(x, s, before, reference=given)
+            monkeypatch.setattr(native, "compiler", lambda: None)
+            return out
+
+        def steps(x, s, plan=plan, odd=odd):
+            first, second = (products(part, product_plan(geo.algebra, names[:1])) for part in x.chunk(2, -1))
+            return layer(torch.cat((first, number * second if odd else second), -1), s, Prologue(scalars="norm"))
+
+        assert both(together, steps, (x, s), list(layer.parameters())) < bound
+        assert both(interrupted, steps, (x, s), list(layer.parameters())) < bound
+        monkeypatch.undo()
+        assert not odd or both(together, lambda x, s: steps(x, s, odd=False), (x, s)) > 1e-3
+
+
+@pytest.mark.parametrize("preset", ["E", "iP"])
+def test_products_on_the_way_have_second_derivatives(preset, rng):
+    geo = geometry(preset)
+    layer = EquiLinear(geo, Width(4, 1), Width(1, 1)).double()
+    before = Prologue(products=product_plan(geo.algebra, ("geometric",), (True,)), referred=True)
+    x, s = (t.requires_grad_() for t in stream(geo, rng, (2,), Width(8, 1)))
+    number = torch.randn(2, 1, generator=rng, dtype=torch.float64)
+    assert gradgradcheck(lambda x, s: layer(x, s, before, reference=number), (x, s), fast_mode=True)
+
+
 def test_gradients_of_a_prologue_survive_the_loss_of_the_compiler(rng, monkeypatch):
     geo = geometry("iP")
     layer = EquiLinear(geo, WIDTH, WIDTH).double()

@@ -14,6 +14,7 @@ from anygatr.kernels.function import Function
 from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.plans import recall
 from anygatr.kernels.precision import autocast_type, shortened
+from anygatr.kernels.product import lanes, per_token
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.runs import Run, transposed
 from anygatr.kernels.second import gradients
@@ -29,15 +30,18 @@ def equi_linear(
     plan: LinearPlan,
     before: Prologue = NOTHING,
     onto: tuple[Tensor, Tensor] | None = None,
+    reference: Float[Tensor, "*#tokens 1"] | None = None,
 ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
     """Apply the maps to multivectors, and one matrix to scalars and the multivectors' invariant blades together.
 
-    Both after `before`, and the results are added to `onto`.
+    Both after `before`, for which `reference` is, and the results are added to `onto`.
     """
     given = (x, s, *weights, *(onto or ()))
-    if autocast_type(x) is None and native.applies(*(t for t in given if t is not None)):
-        return _Linear.apply(x, s, *(onto or (None, None)), mixing, plan, before, *weights)
-    y, t = _alone(*before(x, s), weights, mixing, plan)
+    fits = before.products is None or lanes(x, before.products)
+    if fits and autocast_type(x) is None and native.applies(*(t for t in given if t is not None)):
+        number = None if reference is None else per_token(reference, x)
+        return _Linear.apply(x, s, *(onto or (None, None)), number, mixing, plan, before, *weights)
+    y, t = _alone(*before(x, s, reference), weights, mixing, plan)
     return (y, t) if onto is None else (onto[0] + y, onto[1] + t)
 
 
@@ -49,7 +53,7 @@ def _alone(x: Tensor, s: Tensor, weights: Weights, mixing: Tensor, plan: LinearP
     if torch.compiler.is_compiling():
         y, t = _linear(x.flatten(1, -2), s.flatten(0, -2), mixing, *given, plan.key)
         return y.unflatten(1, x.shape[1:-1]), t.unflatten(0, x.shape[1:-1])
-    return _Linear.apply(x, s, None, None, mixing, plan, NOTHING, *given)
+    return _Linear.apply(x, s, None, None, None, mixing, plan, NOTHING, *given)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
@@ -81,29 +85,30 @@ class _Linear(Function):
         s: Tensor,
         onto_x: Tensor | None,
         onto_s: Tensor | None,
+        number: Tensor | None,
         mixing: Tensor,
         plan: LinearPlan,
         before: Prologue,
         *weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        return _apply(x, s, mixing, Weights(*weights), plan, before, (onto_x, onto_s))  # type: ignore[arg-type]
+        return _apply(x, s, mixing, Weights(*weights), plan, before, (onto_x, onto_s), number)  # type: ignore[arg-type]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, s, _, _, mixing, ctx.plan, ctx.before, *weights = inputs
-        ctx.save_for_backward(x, s, mixing, *weights)
+        x, s, _, _, number, mixing, ctx.plan, ctx.before, *weights = inputs
+        ctx.save_for_backward(x, s, number, mixing, *weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, s, mixing, *weights = ctx.saved_tensors
+        x, s, number, mixing, *weights = ctx.saved_tensors
         if torch.is_grad_enabled():
-            found = _differentiable(x, s, mixing, weights, ctx.plan, ctx.before, grads)
+            found = _differentiable(x, s, number, mixing, weights, ctx.plan, ctx.before, grads)
         else:
             below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
             grad_y, grad_t = grads
-            found = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below, ctx.before)
+            found = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below, ctx.before, number)
         onto = (grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad[2:4], strict=True))
-        return *found[:2], *onto, None, None, None, *found[2:]
+        return *found[:2], *onto, None, None, None, None, *found[2:]
 
 
 @torch.library.custom_op("anygatr::linear", mutates_args=())
@@ -182,10 +187,11 @@ def _apply(
     plan: LinearPlan,
     before: Prologue = NOTHING,
     onto: tuple[Tensor | None, Tensor | None] = (None, None),
+    number: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """In C; or by torch, where there is nothing before and nothing to add to."""
     if native.applies(x, s, *(w for w in weights if w is not None)):
-        return linear_native.forward(x, s, weights, plan, before, onto)
+        return linear_native.forward(x, s, weights, plan, before, onto, number)
     tokens = x.shape[1:-1]
     x, s = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2)
     effective = _effective_weights(weights.mv, mixing)
@@ -213,13 +219,14 @@ def _gradients(
     plan: LinearPlan,
     below: bool,
     before: Prologue = NOTHING,
+    number: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     if native.applies(grad_y, grad_t, x, s, *(w for w in weights if w is not None)):
-        return linear_native.backward(grad_y, grad_t, x, s, weights, plan, before, below)
+        return linear_native.backward(grad_y, grad_t, x, s, weights, plan, before, below, number)
     if before != NOTHING:
         with torch.enable_grad():
-            found = _differentiable(x, s, mixing, list(weights), plan, before, (grad_y, grad_t))
+            found = _differentiable(x, s, number, mixing, list(weights), plan, before, (grad_y, grad_t))
         return tuple(None if gradient is None else gradient.detach() for gradient in found)
     tokens = x.shape[1:-1]
     x, s, grad_t = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2), grad_t.flatten(0, -2)
@@ -270,6 +277,7 @@ def _spread(part: Float[Tensor, "p *rest"], places: Sequence[int], count: int) -
 def _differentiable(
     x: Tensor,
     s: Tensor,
+    number: Tensor | None,
     mixing: Tensor,
     weights: Sequence[Tensor | None],
     plan: LinearPlan,
@@ -279,7 +287,8 @@ def _differentiable(
     """The gradients of x, s and the weights as functions that can be differentiated again."""
 
     def again(x: Tensor, s: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        return clear(*before(x, s), mixing, Weights(*weights), plan)
+        reference = None if number is None else number.view(*s.shape[:-1], 1)
+        return clear(*before(x, s, reference), mixing, Weights(*weights), plan)
 
     return tuple(gradients(again, (x, s, *weights), grads))
 

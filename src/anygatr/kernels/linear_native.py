@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anygatr.kernels import native
 from anygatr.kernels.linear_plan import LinearPlan, Weights
+from anygatr.kernels.product import lanes
 from anygatr.kernels.prologue import Prologue, prologue_source
 from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
@@ -16,16 +17,24 @@ from anygatr.kernels.tiles import matrix_product
 TOKENS = 64  # of a tile: all its blades stay in the second cache
 CALLS = '#pragma GCC optimize("O1")\n'
 SUM = "static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }\n"
+GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
+            const real *mv_to_s, const real *s_to_s"""
 SIZES = "long n, long ci, long si, long co, long so, long threads"
 
 
 def forward(
-    x: Tensor, s: Tensor, weights: Weights, plan: LinearPlan, before: Prologue, onto: tuple[Tensor | None, Tensor | None]
+    x: Tensor,
+    s: Tensor,
+    weights: Weights,
+    plan: LinearPlan,
+    before: Prologue,
+    onto: tuple[Tensor | None, Tensor | None],
+    number: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(k, *tokens, c_in) and (*tokens, s_in) mapped and added to `onto`."""
+    """(k, *tokens, c_in) and (*tokens, s_in) mapped and added to `onto`; a `number` for each token is the prologue's."""
     y = x.new_empty(plan.blades, *x.shape[1:-1], weights.mv.shape[0])
     t = s.new_empty(*s.shape[:-1], weights.s_to_s.shape[0])
-    _run("linear", (x, s, *weights, *onto, y, t), weights, s.shape[:-1].numel(), plan, before)
+    _run("linear", (x, s, number, *weights, *onto, y, t), weights, plan, before)
     return y, t
 
 
@@ -38,28 +47,31 @@ def backward(
     plan: LinearPlan,
     before: Prologue,
     below: bool,
+    number: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
     found = [t.new_empty(t.shape) if below else None for t in (x, s)]
     found += [None if w is None else w.new_empty(w.shape) for w in weights]
-    _run("linear_backward", (grad_y, grad_t, x, s, *weights[:4], *found), weights, s.shape[:-1].numel(), plan, before)
+    _run("linear_backward", (x, s, number, *weights[:4], grad_y, grad_t, *found), weights, plan, before)
     return tuple(found)
 
 
-def _run(
-    name: str, tensors: Sequence[Tensor | None], weights: Weights, tokens: int, plan: LinearPlan, before: Prologue
-) -> None:
+def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, plan: LinearPlan, before: Prologue) -> None:
     kept = [None if t is None else t.contiguous() for t in tensors]
-    run = native.function(linear_source(plan, before, native.REALS[weights.mv.dtype]), name, len(kept), 6)
-    (c_out, c_in), (s_out, s_in) = weights.mv.shape[:2], weights.s_to_s.shape
+    x, s = tensors[:2]
+    assert x is not None
+    assert s is not None
+    together = 0 if before.products is None else lanes(x, before.products)
+    run = native.function(linear_source(plan, before, native.REALS[x.dtype], together), name, len(kept), 6)
+    (c_out, c_in), (s_out, s_in), tokens = weights.mv.shape[:2], weights.s_to_s.shape, s.shape[:-1].numel()
     threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
     run(*(None if t is None else t.data_ptr() for t in kept), tokens, c_in, s_in, c_out, s_out, threads)
 
 
 @lru_cache(maxsize=256)
-def linear_source(plan: LinearPlan, before: Prologue, real: str) -> str:
+def linear_source(plan: LinearPlan, before: Prologue, real: str, lanes: int = 0) -> str:
     """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste seconds."""
-    loops = prologue_source(before, plan.blades, real), _combinations(plan), _mixing(plan), SUM
+    loops = prologue_source(before, plan.blades, real, lanes), _combinations(plan), _mixing(plan), SUM
     calls = f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan, before), _backward(plan, before)
     return matrix_product(real) + "".join((*loops, *calls))
 
@@ -91,9 +103,9 @@ def _forward(plan: LinearPlan, before: Prologue) -> str:
     j = len(plan.invariant)
     buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
     return f"""
-void linear(const real *x, const real *s, const real *weight, const real *s_to_mv, const real *mv_to_s, const real *s_to_s,
+void linear({GIVEN},
             const real *bias_mv, const real *bias_s, const real *onto_x, const real *onto_s, real *y, real *t, {SIZES}) {{
-    long cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
+    long cx = {before.channels("ci")}, cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
     real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
     memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
@@ -173,10 +185,10 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
     made = f"({buffer} + (b) * TOKENS * ci)" if buffer else "(gx + ((b) * n + at) * ci)"
     buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
     return f"""
-void linear_backward(const real *grad_y, const real *grad_t, const real *x, const real *s, const real *weight,
-                     const real *s_to_mv, const real *mv_to_s, const real *s_to_s, real *gx, real *gs, real *g_weight,
-                     real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
-    long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
+void linear_backward({GIVEN},
+                     const real *grad_y, const real *grad_t, real *gx, real *gs, real *g_weight, real *g_s_to_mv,
+                     real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
+    long cx = {before.channels("ci")}, cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
     real *w = buffer(wide), *sm = w + {len(pairs)} * co * cip, *ms = sm + {j} * co * sip, *ss = ms + {j} * so * cip;
@@ -304,28 +316,28 @@ def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffe
 
 def _entered(plan: LinearPlan, before: Prologue) -> str:
     """C that brings the inputs of a tile in front of the map, with what X(blade) and S are."""
-    at = "x + at * ci, n * ci"
+    at = "x + at * cx, n * cx"
     text, place = "", "(x + ((b) * n + at) * ci)"
     if before.changes:
-        text += f"before({at}, xn, TOKENS * ci, ci, m);\n"
+        text += f"before({at}, numbers + at, xn, TOKENS * ci, ci, m);\n"
         at, place = "xn, TOKENS * ci", "(xn + (b) * TOKENS * ci)"
     if plan.enter:
         text += f"enter({at}, xs, TOKENS * ci, m * ci);\n"
         place = "(xs + (b) * TOKENS * ci)"
     if before.scalars:
-        text += "if (si) level(s + at * si, sn, si, m);\n"
+        text += "if (si) scalars_before(s + at * si, sn, si, m);\n"
     return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
 
 
 def _returned(plan: LinearPlan, before: Prologue) -> str:
     """C that takes the gradients of a tile in front of the map back to the inputs."""
-    text, to = "", "gx + at * ci, n * ci"
+    text, to = "", "gx + at * cx, n * cx"
     if plan.enter:
         text += f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
     if before.changes:
-        text += f"before_backward(x + at * ci, n * ci, gxn, TOKENS * ci, {to}, ci, m);\n"
+        text += f"before_backward(x + at * cx, n * cx, numbers + at, gxn, TOKENS * ci, {to}, ci, m);\n"
     if before.scalars:
-        text += "if (si) level_backward(s + at * si, gsn, gs + at * si, si, m);\n"
+        text += "if (si) scalars_before_backward(s + at * si, gsn, gs + at * si, si, m);\n"
     return text
 
 

@@ -92,15 +92,18 @@ def products(
     """
     with without_autocast(h):
         (h,) = lengthened(h)
-        number = (
-            None if reference is None else reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
-        )
+        number = None if reference is None else per_token(reference, h)
         flat = h.flatten(1, -2)
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             out = _products(flat, number, plan.key)
         else:
             out = _Products.apply(flat, number, plan)
         return out.unflatten(1, h.shape[1:-1])
+
+
+def per_token(reference: Float[Tensor, "*#tokens 1"], h: Float[Tensor, "k *tokens c"]) -> Float[Tensor, " n"]:
+    """A number for each token."""
+    return reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
 
 
 class _Products(Function):
@@ -176,16 +179,20 @@ def _evaluate(
 ) -> Float[Tensor, "k n out*c"]:
     a, b = a.contiguous(), b.contiguous()
     tensors = (a, b) if number is None else (a, b, number)
-    # a few odd channels would not fill a vector register, and cost a build of their own
-    whole = a.shape[-1] // plan.sizes[1] % native.LANES[-1] == 0
-    return (_evaluate_in_c if whole and native.applies(*tensors) else _evaluate_in_torch)(a, b, number, plan)
+    inside = lanes(a, plan) and native.applies(*tensors)
+    return (_evaluate_in_c if inside else _evaluate_in_torch)(a, b, number, plan)
+
+
+def lanes(a: Float[Tensor, "k *tokens a*c"], plan: BilinearPlan) -> int:
+    """How many channels C handles together; none where they are few or odd: not worth a build of their own."""
+    c = a.shape[-1] // plan.sizes[1]
+    return next((some for some in native.LANES if c % some == 0), 0)
 
 
 def _evaluate_in_c(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
     blades, n, c = *a.shape[:2], a.shape[-1] // plan.sizes[1]
     out = a.new_empty(blades, n, plan.sizes[0] * c)
-    lanes = next(lanes for lanes in native.LANES if c % lanes == 0)
-    source = _source(plan, blades, native.REALS[a.dtype], lanes, number is not None)
+    source = _source(plan, blades, native.REALS[a.dtype], lanes(a, plan), number is not None)
     run = native.function(source, "products", 4, 3)
     numbers = 0 if number is None else number.data_ptr()
     run(a.data_ptr(), b.data_ptr(), numbers, out.data_ptr(), n, c, native.threads(n * c))
@@ -210,7 +217,20 @@ def _evaluate_in_torch(a: Tensor, b: Tensor, number: Tensor | None, plan: Biline
 
 @lru_cache(maxsize=64)
 def _source(plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool) -> str:
-    """C for the plan: for every few channels of a token, all sums of all its entries."""
+    """C of `products`, token by token."""
+    out, left, right = plan.sizes
+    places = f"a + i * c * {left}, n * c * {left}, b + i * c * {right}, n * c * {right}"
+    return f"""typedef {real} real;
+{product_token("token", plan, blades, real, lanes, scaled)}
+void products(const real *a, const real *b, const real *numbers, real *o, long n, long c, long threads) {{
+    #pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long i = 0; i < n; i++) token({places}, {"numbers[i]" if scaled else "1"}, o + i * c * {out}, n * c * {out}, c);
+}}
+"""
+
+
+def product_token(name: str, plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool) -> str:
+    """C for the products of a token, blades being A, B or O numbers apart: all sums for every few channels."""
     sums = {(part, k): "" for part in range(plan.sizes[0]) for k in range(blades)}
     for even in (False, True):  # odd entries first, so that one multiplication scales them all
         for term in plan.terms:
@@ -221,9 +241,8 @@ def _source(plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool
                 sums[term.target, k] += f"s = ADD({'' if sign > 0 else '-'}{a}, {b}, s);\n"
         if scaled and not even:
             sums = {place: text and text + "s *= number;\n" for place, text in sums.items()}
-    body = "".join(f"EACH {{ {real} s = 0;\n{text}o[{k} * O + {part} * c + l] = s; }}\n" for (part, k), text in sums.items())
-    left, right = f"long A = n * c * {plan.sizes[1]}", f"long B = n * c * {plan.sizes[2]}"
-    offsets = f"i * c * {plan.sizes[1]} + j, b + i * c * {plan.sizes[2]} + j"
+    body = "".join(f"EACH {{ real s = 0;\n{text}o[{k} * O + {part} * c + l] = s; }}\n" for (part, k), text in sums.items())
+    given = "const real *restrict a, long A, const real *restrict b, long B, real number, real *restrict o, long O, long c"
     return f"""
 /* the order and rounding of sums stated, so that leaving zeros out changes no digit */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -232,15 +251,13 @@ def _source(plan: BilinearPlan, blades: int, real: str, lanes: int, scaled: bool
 #define ADD(a, b, s) ((a) * (b) + (s))
 #endif
 #define EACH for (int l = 0; l < {lanes}; l++)
-static void some(const {real} *restrict a, const {real} *restrict b, {real} number, {real} *restrict o, long n, long c) {{
-    {left}; {right}; long O = n * c * {plan.sizes[0]};
+static void {name}_part({given}) {{
 {body}}}
-void products(const {real} *a, const {real} *b, const {real} *numbers, {real} *o, long n, long c, long threads) {{
-    #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (long i = 0; i < n; i++)
-        for (long j = 0; j < c; j += {lanes})
-            some(a + {offsets}, {"numbers[i]" if scaled else "1"}, o + i * c * {plan.sizes[0]} + j, n, c);
+static void {name}({given}) {{
+    for (long j = 0; j < c; j += {lanes}) {name}_part(a + j, A, b + j, B, number, o + j, O, c);
 }}
+#undef ADD
+#undef EACH
 """
 
 

@@ -64,17 +64,17 @@ class GeometricBilinear(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """`reference` is one number per token, the same for all of a sample; x and s are taken as `before` leaves them."""
         factors, _ = self.factors(x, s, before)
+        odd, then = any(self.odd), Prologue(scalars=before.scalars)
         if torch.compiler.is_exporting():
             pairs = zip(graph.products(factors, self.tables), self.odd, strict=True)
             out = torch.cat([product * reference if odd else product for product, odd in pairs], -1)
-        elif not any(self.odd):
-            out = products(factors, self.plan)
-        elif not reference.requires_grad:
-            out = products(factors, self.plan, reference)
-        else:
+            y, t = self.out(out, s, then)
+        elif odd and reference.requires_grad:
             ones = torch.ones_like(reference)
             number = torch.stack([reference if odd else ones for odd in self.odd], -2)  # (*tokens, p, 1)
             parts = products(factors, self.plan).unflatten(-1, (len(self.odd), -1))
-            out = (parts * number).flatten(-2)
-        y, t = self.out(out, s, Prologue(scalars=before.scalars))
+            y, t = self.out((parts * number).flatten(-2), s, then)
+        else:
+            then = then._replace(products=self.plan, referred=odd)
+            y, t = self.out(factors, s, then, reference=reference if odd else None)
         return (y, t) if self.norm is None else self.norm(y, t)

@@ -79,10 +79,11 @@ class EquiLinear(nn.Module):
         s: Float[Tensor, "*tokens s_in"],
         before: Prologue = NOTHING,
         onto: tuple[Tensor, Tensor] | None = None,
+        reference: Float[Tensor, "*#tokens 1"] | None = None,
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
-        """Both outputs from both inputs, these as `before` leaves them, added to `onto`."""
+        """Both outputs from both inputs, these as `before`, which may need the reference, leaves them, added to `onto`."""
         weights = Weights(self.weight, self.s_to_mv, self.mv_to_s, self.s_to_s, self.bias_mv, self.bias_s)
-        return equi_linear(x, s, weights, self.mixing, self.plan, before, onto)
+        return equi_linear(x, s, weights, self.mixing, self.plan, before, onto, reference)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of a forward pass."""
