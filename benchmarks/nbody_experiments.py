@@ -104,14 +104,14 @@ EXPERIMENTS = {
     "own-unit": Experiment(FIGURE_DATA, SHORT, ("E", "P", "iP", "C"), (100, 300, 1000), 1, "results/ablations/own-unit"),
 }
 
-QUICK = ("iP", "C", "E", "segnn", "se3_transformer", "transformer")
+QUICK = ("iP", "C", "E", "segnn", "se3_transformer", "transformer", "transformer,norm=sample")
 """Models of the quick regression of official GATr's README; its data are the released generator's, seed 42."""
 GATR_SIZE = "--blocks 10 --mv 16 --s 128 --heads 8 "
 
 
 def quick_commands(model: str) -> tuple[str, str]:
     """A run of the quick regression and its row; baselines have the sizes of their publications."""
-    size, run = "" if model in BASELINES["paper"] else GATR_SIZE, f"runs/quick/{model}"
+    size, run = "" if model.split(",")[0] in BASELINES["paper"] else GATR_SIZE, f"runs/quick/{model}"
     train = f"anygatr train --data data/nbody-quick --preset paper --model {model} {size}--steps 5000 --out {run}"
     return train, f"anygatr evaluate {run} --out results/quick/{model}.json"
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from samples import DRIFT, drift
 
 from anygatr.lab.commands import CompareConfig, EvaluateConfig, TrainConfig
@@ -36,12 +37,29 @@ def test_overrides_change_the_geometry_they_name():
         ("C,norm", "name=value"),
         ("C,norms=abs", "did you mean 'norm'"),
         ("C,norm=max", "grade_abs"),
-        ("transformer,norm=abs", "no geometry"),
+        ("transformer,norm=abs", "token, sample"),
+        ("transformer,init=identity", "it takes norm"),
+        ("segnn,norm=abs", "no geometry"),
     ],
 )
 def test_bad_names_are_refused(name, said):
     with pytest.raises(ValueError, match=said):
         check_names([name])
+
+
+def test_a_transformer_may_normalise_whole_samples():
+    """As official GATr's baseline once did; padding does not count."""
+    task = Task({"x": "point"}, {"y": "point"}, 3, "token")
+    torch.manual_seed(0)
+    whole = build(task, recipe("laptop", "transformer,norm=sample", blocks=2, s=16)).double()
+    assert recipe("laptop", "transformer,norm=sample").s == recipe("laptop", "transformer").s
+    x = torch.randn(7, 3, dtype=torch.float64)
+    alone = [whole(x=part)["y"] for part in (x[None, :4], x[None, 4:])]
+    packed = whole(x=x, offsets=torch.tensor([0, 4, 7]))["y"]
+    assert float((packed - torch.cat([part[0] for part in alone])).abs().max()) < 1e-12
+    torch.manual_seed(0)
+    plain = build(task, recipe("laptop", "transformer", blocks=2, s=16)).double()
+    assert float((plain(x=x[None])["y"] - whole(x=x[None])["y"]).abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("preset", ["paper", "figure", "laptop"])

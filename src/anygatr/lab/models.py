@@ -11,7 +11,7 @@ from anygatr.geometry import Geometry
 from anygatr.lab.baselines.gem_cnn import GemCNN
 from anygatr.lab.baselines.pointnet2 import PointNet2
 from anygatr.lab.baselines.segnn import SEGNN
-from anygatr.lab.baselines.transformer import Transformer
+from anygatr.lab.baselines.transformer import NORMS, Transformer
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.task import Task
@@ -35,9 +35,10 @@ def check_names(names: Iterable[str]) -> None:
             raise ValueError(f"model={name!r} is unknown; {nearest(letter or base, MODELS)}")
         if base == name:
             continue
-        if MODELS[base] is not _gatr:
-            raise ValueError(f"model={name!r} has overrides, but {base} has no geometry to change; write {base}")
-        geometry_of(name)
+        if MODELS[base] is _gatr:
+            geometry_of(name)
+        else:
+            _options(name)
 
 
 def geometry_of(name: str, dim: int = 3) -> Geometry:
@@ -45,17 +46,36 @@ def geometry_of(name: str, dim: int = 3) -> Geometry:
 
     An override that names another preset takes what that one has: "P,products=iP" is P with the join.
     """
-    base, *words = name.split(",")
     overrides: dict[str, Any] = {}
-    for word in words:
-        key, sign, value = word.partition("=")
-        if not sign:
-            raise ValueError(f"model={name!r}: {word!r} is not of the form name=value; write for example C,norm=abs")
+    for key, value in _overrides(name).items():
         if value in PRESETS:
             overrides[key] = getattr(geometry(value, dim=dim), key, value)
         else:
             overrides[key] = float(value) if key == "norm_eps" else value
-    return geometry(base, dim=dim, **overrides)
+    return geometry(name.split(",")[0], dim=dim, **overrides)
+
+
+def _overrides(name: str) -> dict[str, str]:
+    found = {}
+    for word in name.split(",")[1:]:
+        key, sign, value = word.partition("=")
+        if not sign:
+            raise ValueError(f"model={name!r}: {word!r} is not of the form name=value; write for example C,norm=abs")
+        found[key] = value
+    return found
+
+
+def _options(name: str) -> dict[str, str]:
+    """The overrides of a baseline, of which few have any."""
+    base, found = name.split(",")[0], _overrides(name)
+    known = OPTIONS.get(base, {})
+    for key, value in found.items():
+        if key not in known:
+            told = f"it takes {', '.join(known)}" if known else f"write {base}"
+            raise ValueError(f"model={name!r}: {base} has no geometry and no {key!r} to change; {told}")
+        if value not in known[key]:
+            raise ValueError(f"model={name!r}: {key}={value!r} is none of {', '.join(known[key])}")
+    return found
 
 
 def parameters(module: nn.Module) -> int:
@@ -105,7 +125,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
 
 
 def _transformer(task: Task, recipe: Recipe) -> nn.Module:
-    return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads)
+    return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads, **_options(recipe.model))
 
 
 def _segnn(task: Task, recipe: Recipe) -> nn.Module:
@@ -122,6 +142,8 @@ def _se3_transformer(task: Task, recipe: Recipe) -> nn.Module:
     return SE3Transformer(task, channels=recipe.s, layers=recipe.blocks)
 
 
+OPTIONS = {"transformer": {"norm": NORMS}}
+"""Overrides that baselines take, and their values."""
 MODELS: dict[str, Callable[[Task, Recipe], nn.Module]] = {
     **dict.fromkeys(("E", "P", "iP", "C", "L"), _gatr),
     "transformer": _transformer,

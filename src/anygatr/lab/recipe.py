@@ -83,7 +83,7 @@ def recipe(preset: Preset, model: str, **changes: Any) -> Recipe:
     """The preset's recipe for a model with some settings changed; None leaves a setting as it is."""
     if preset not in PRESETS:
         raise ValueError(f"preset={preset!r} is unknown; choose from {', '.join(PRESETS)}")
-    start = Recipe(model=model, **PRESETS[preset] | BASELINES[preset].get(model, {}))
+    start = Recipe(model=model, **PRESETS[preset] | BASELINES[preset].get(model.split(",")[0], {}))
     return replace(start, **{name: value for name, value in changes.items() if value is not None})
 
 

@@ -8,6 +8,12 @@ from anygatr.lab.baselines.ragged import pad
 from anygatr.lab.data.kinds import columns
 from anygatr.lab.task import Task
 
+NORMS = ("token", "sample")
+"""Over the channels of each token, or over all tokens of a sample at once, as in official GATr's baseline before 1.4.2."""
+
+EPS = 1e-5
+"""Added to variances, as torch does."""
+
 
 class Transformer(nn.Module):
     """Pre-norm transformer without positional encoding on the columns of all fields side by side.
@@ -16,14 +22,14 @@ class Transformer(nn.Module):
     weights start as PyTorch starts them.
     """
 
-    def __init__(self, task: Task, channels: int, blocks: int, heads: int):
+    def __init__(self, task: Task, channels: int, blocks: int, heads: int, norm: str = "token"):
         super().__init__()
         if channels % heads:
             raise ValueError(f"heads={heads} must divide the {channels} channels; try s={heads * max(1, channels // heads)}")
         self.task = task
         self.sizes = [columns(kind, task.dim) for kind in task.targets.values()]
         self.linear_in = nn.Linear(sum(columns(kind, task.dim) for kind in task.inputs.values()), channels)
-        self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(channels, heads, norm) for _ in range(blocks))
         self.linear_out = nn.Linear(channels, sum(self.sizes))
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
@@ -47,17 +53,27 @@ class Transformer(nn.Module):
 class Block(nn.Module):
     """x += attention(norm(x)); x += mlp(norm(x))."""
 
-    def __init__(self, channels: int, heads: int):
+    def __init__(self, channels: int, heads: int, norm: str):
         super().__init__()
-        self.heads = heads
+        self.heads, self.norm = heads, norm
         self.qkv = nn.Linear(channels, 3 * channels)
         self.merge = nn.Linear(channels, channels)
         self.mlp = nn.Sequential(nn.Linear(channels, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n c"]:
         """The stream after attention and MLP."""
-        x = x + self._attend(nn.functional.layer_norm(x, x.shape[-1:]), mask)
-        return x + self.mlp(nn.functional.layer_norm(x, x.shape[-1:]))
+        x = x + self._attend(self._normalised(x, mask), mask)
+        return x + self.mlp(self._normalised(x, mask))
+
+    def _normalised(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.norm == "token":
+            return nn.functional.layer_norm(x, x.shape[-1:])
+        if mask is None:
+            return nn.functional.layer_norm(x, x.shape[-2:])
+        there = mask.unsqueeze(-1).to(x)
+        count = there.sum(-2, keepdim=True) * x.shape[-1]
+        centred = (x - (x * there).sum((-2, -1), keepdim=True) / count) * there
+        return centred * (centred.square().sum((-2, -1), keepdim=True) / count + EPS).rsqrt()
 
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
