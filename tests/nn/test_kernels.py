@@ -149,6 +149,10 @@ def test_a_layer_with_hooks_runs_by_itself(rng):
         layer.register_forward_hook(lambda layer, inputs, outputs: seen.append(type(layer)))
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(block(x, s, batch), unseen, strict=True))
     assert seen == [LayerNorm, LayerNorm, GatedGELU]
+    out = block.mlp.bilinear.out
+    out.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].shape[-1]))
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(block(x, s, batch), unseen, strict=True))
+    assert out.inputs.mv in seen  # products, not their factors
 
 
 @pytest.mark.parametrize("how", ["another layer", "a subclass", "another forward"])

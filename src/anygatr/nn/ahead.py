@@ -14,10 +14,15 @@ def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prolo
 
     A layer that has hooks, or was put in the place of one of ours, runs by itself.
     """
-    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    if type(layer) not in (LayerNorm, GatedGELU) or "forward" in vars(layer) or hooks:
+    if not untouched(layer, LayerNorm, GatedGELU):
         return *layer(x, s), NOTHING
     return x, s, layer.prologue  # type: ignore[return-value]
+
+
+def untouched(layer: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Whether a layer is of one of our kinds, without hooks: nobody can tell where its work is done."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    return type(layer) in kinds and "forward" not in vars(layer) and not hooks
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:

@@ -9,6 +9,7 @@ from anygatr.kernels import graph
 from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
+from anygatr.nn.ahead import untouched
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
@@ -64,17 +65,18 @@ class GeometricBilinear(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """`reference` is one number per token, the same for all of a sample; x and s are taken as `before` leaves them."""
         factors, _ = self.factors(x, s, before)
-        odd, then = any(self.odd), Prologue(scalars=before.scalars)
+        then, odd = Prologue(scalars=before.scalars), any(self.odd)
         if torch.compiler.is_exporting():
             pairs = zip(graph.products(factors, self.tables), self.odd, strict=True)
             out = torch.cat([product * reference if odd else product for product, odd in pairs], -1)
-            y, t = self.out(out, s, then)
         elif odd and reference.requires_grad:
             ones = torch.ones_like(reference)
             number = torch.stack([reference if odd else ones for odd in self.odd], -2)  # (*tokens, p, 1)
             parts = products(factors, self.plan).unflatten(-1, (len(self.odd), -1))
-            y, t = self.out((parts * number).flatten(-2), s, then)
+            out = (parts * number).flatten(-2)
+        elif untouched(self.out, EquiLinear):
+            out, then = factors, then._replace(products=self.plan, referred=odd)
         else:
-            then = then._replace(products=self.plan, referred=odd)
-            y, t = self.out(factors, s, then, reference=reference if odd else None)
+            out = products(factors, self.plan, reference if odd else None)
+        y, t = self.out(out, s, then, reference=reference) if then.referred else self.out(out, s, then)
         return (y, t) if self.norm is None else self.norm(y, t)
