@@ -1,9 +1,10 @@
 """Attention from channels to channels: in C where it can be, else rows, softmax and mixtures by torch; any derivative."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anygatr.kernels import attend_native, native
@@ -47,24 +48,25 @@ def attend(
     scale: float,
     plan: AttendPlan,
     short: torch.dtype | None = None,
-) -> tuple[Float[Tensor, "k n h*c"], Float[Tensor, "n h*s"]]:
-    """softmax over keys of scale * (query . key) applied to the values, of flat tokens.
+) -> tuple[Float[Tensor, "k *queries h*c"], Float[Tensor, "*queries h*s"]]:
+    """softmax over keys of scale * (query . key) applied to the values.
 
     `short` is the type that matrix products may be done in; on the CPU they gain nothing from it and stay as they are.
     """
     mask = None if layout.mask is None else attended(layout.mask).flatten()
     lengths = None if layout.packed is None else layout.packed.lengths
     given = [t for t in (*streams, weights) if t is not None]
-    inside = plan.comparison.known and all(t.shape[-2] for t in given[:-1]) and not torch.compiler.is_exporting()
+    inside = plan.comparison.known and all(0 not in t.shape[:-1] for t in given[:-1]) and not torch.compiler.is_exporting()
     traced = plan.built and streams.x.device.type == "cpu" and streams.x.dtype in native.REALS
     if inside and torch.compiler.is_compiling() and traced:
-        x, s, _ = _attend(*streams, weights, mask, lengths, layout.queries, layout.keys, scale, plan.key)
-    elif inside and native.applies(*given):
-        samples = _samples(layout.queries, layout.keys, len(streams.s), mask, lengths)
+        tokens = streams.s.shape[:-1]
+        x, s, _ = _attend(*_flat(streams), weights, mask, lengths, layout.queries, layout.keys, scale, plan.key)
+        return x.unflatten(1, tokens), s.unflatten(0, tokens)
+    if inside and native.applies(*given):
+        samples = _samples(layout.queries, layout.keys, streams.s.shape[:-1].numel(), mask, lengths)
         x, s, _ = _Attend.apply(*streams, weights, samples, layout, scale, plan.comparison)
-    else:
-        x, s = clear(streams, weights, layout, scale, plan.comparison, short)
-    return x, s
+        return x, s
+    return clear(streams, weights, layout, scale, plan.comparison, short)
 
 
 def clear(
@@ -76,7 +78,8 @@ def clear(
     short: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same from operations that torch differentiates any number of times, with the rows in memory."""
-    q, k, v = rows(streams, weights, comparison)
+    tokens = streams.s.shape[:-1]
+    q, k, v = rows(_flat(streams), weights, comparison)
     if short is not None:
         q, k, v = q.to(short), k.to(short), v.to(short)
     width = weights.shape[-1], v.shape[-1] - len(comparison.mixed) * weights.shape[-1]
@@ -85,7 +88,13 @@ def clear(
             t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (layout.queries, layout.keys, layout.keys), strict=True)
         )
     out = attention(q, k, v, scale, layout.mask, layout.packed)
-    return channels(out.flatten(0, -3), comparison, width)
+    x, s = channels(out.flatten(0, -3), comparison, width)
+    return x.unflatten(1, tokens), s.unflatten(0, tokens)
+
+
+def _flat(streams: Streams) -> Streams:
+    """All tokens in one axis."""
+    return Streams(*(None if t is None else t.flatten(1 - i % 2, -2) for i, t in enumerate(streams)))  # type: ignore[arg-type]
 
 
 class _Attend(Function):
@@ -197,6 +206,11 @@ def _samples(queries: int, keys: int, tokens: int, mask: Tensor | None, lengths:
     """Where the samples of flat tokens begin."""
     if lengths is not None:
         at = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        return Samples(at, at, None)
-    places = torch.arange(tokens // queries + 1)
-    return Samples(places * queries, places * keys, mask)
+        return Samples(at, at, None, int(lengths.max()) if len(lengths) else 0)
+    count = tokens // queries
+    return Samples(_even(count, queries), _even(count, keys), mask, keys)
+
+
+@lru_cache(maxsize=64)
+def _even(count: int, length: int) -> Int[Tensor, " b+1"]:
+    return length * torch.arange(count + 1, device="cpu")

@@ -38,28 +38,30 @@ class Comparison(NamedTuple):
 class Streams(NamedTuple):
     """Channels of queries, and of keys followed by values; the keys' are None where they follow the queries' own."""
 
-    x: Float[Tensor, "k n c_q"]
-    s: Float[Tensor, "n s_q"]
-    keys_x: Float[Tensor, "k m c_k"] | None
-    keys_s: Float[Tensor, "m s_k"] | None
+    x: Float[Tensor, "k *queries c_q"]
+    s: Float[Tensor, "*queries s_q"]
+    keys_x: Float[Tensor, "k *keys c_k"] | None
+    keys_s: Float[Tensor, "*keys s_k"] | None
 
 
 class Samples(NamedTuple):
-    """Where the samples' queries and keys begin and end; which keys are real, if not all."""
+    """Where the samples' queries and keys begin and end; which keys are real, if not all; the most keys of a sample."""
 
     queries: Int[Tensor, " b+1"]
     keys: Int[Tensor, " b+1"]
     mask: Bool[Tensor, " m"] | None
+    longest: int
 
 
 def forward(
     streams: Streams, weights: Float[Tensor, "w h c"], samples: Samples, scale: float, comparison: Comparison
-) -> tuple[Float[Tensor, "k n hc"], Float[Tensor, "n hs"], Float[Tensor, "n h"]]:
+) -> tuple[Float[Tensor, "k *queries hc"], Float[Tensor, "*queries hs"], Float[Tensor, "*queries h"]]:
     """The mixed channels and, of each query, the logarithm of the sum of exponentials."""
     x, s, mv, scalars = streams.x, streams.s, *_head(streams, comparison)
-    out_x = x.new_empty(comparison.blades, x.shape[1], comparison.heads * mv)
-    out_s = s.new_empty(x.shape[1], comparison.heads * scalars)
-    total = x.new_empty(x.shape[1], comparison.heads)
+    tokens = s.shape[:-1]
+    out_x = x.new_empty(comparison.blades, *tokens, comparison.heads * mv)
+    out_s = s.new_empty(*tokens, comparison.heads * scalars)
+    total = x.new_empty(*tokens, comparison.heads)
     _run("attend", streams, weights, samples, scale, comparison, (out_x, out_s, total))
     return out_x, out_s, total
 
@@ -78,9 +80,9 @@ def backward(
     Every sample must have keys.
     """
     found = [None if t is None else t.new_empty(t.shape) for t in streams]
-    threads, (tokens, heads) = torch.get_num_threads(), results[2].shape
+    threads, tokens, heads = torch.get_num_threads(), results[2].shape[:-1].numel(), comparison.heads
     size = sum(f.size for f in comparison.features) * weights.shape[-1] + _head(streams, comparison)[1]
-    blocks = int(samples.keys.diff().max()) > KEYS if len(samples.keys) > 1 else False
+    blocks = samples.longest > KEYS
     rows = weights.new_zeros(threads, tokens, heads, size) if blocks else None  # sums over blocks of keys, for each thread
     grad_weights = weights.new_zeros(threads, *weights.shape)
     dots = torch.empty_like(results[2]) if blocks else None
@@ -106,13 +108,18 @@ def _run(
 ) -> None:
     mv, scalars = _head(streams, comparison)
     source = attend_source(comparison.features, comparison.blades, comparison.mixed, mv, native.REALS[weights.dtype])
-    factor = torch.tensor([scale], dtype=torch.float64)
-    tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, factor, *others]
+    tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, _number(scale), *others]
     kept = [None if t is None else t.contiguous() for t in tensors]
-    counts = (streams.x.shape[1], *(() if streams.keys_x is None else streams.keys_x.shape[1:2]))
-    sizes = (counts[0], counts[-1], len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
+    queries = streams.s.shape[:-1].numel()
+    keys = queries if streams.keys_s is None else streams.keys_s.shape[:-1].numel()
+    sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
     run = native.function(source, name, len(kept), len(sizes) + 1)
     run(*(None if t is None else t.data_ptr() for t in kept), *sizes, torch.get_num_threads())
+
+
+@lru_cache(maxsize=64)
+def _number(value: float) -> Float[Tensor, "1"]:
+    return torch.tensor([value], dtype=torch.float64, device="cpu")
 
 
 @lru_cache(maxsize=64)

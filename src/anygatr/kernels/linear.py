@@ -40,7 +40,7 @@ def equi_linear(
     fits = before.products is None or lanes(x, before.products)
     if fits and autocast_type(x) is None and native.applies(*(t for t in given if t is not None)):
         number = None if reference is None else per_token(reference, x)
-        return _Linear.apply(x, s, *(onto or (None, None)), number, mixing, plan, before, *weights)
+        return _Linear.apply(x, s, *(onto or (None, None)), number, mixing, plan, before, True, *weights)
     y, t = _alone(*before(x, s, reference), weights, mixing, plan)
     return (y, t) if onto is None else (onto[0] + y, onto[1] + t)
 
@@ -53,7 +53,7 @@ def _alone(x: Tensor, s: Tensor, weights: Weights, mixing: Tensor, plan: LinearP
     if torch.compiler.is_compiling():
         y, t = _linear(x.flatten(1, -2), s.flatten(0, -2), mixing, *given, plan.key)
         return y.unflatten(1, x.shape[1:-1]), t.unflatten(0, x.shape[1:-1])
-    return _Linear.apply(x, s, None, None, None, mixing, plan, NOTHING, *given)
+    return _Linear.apply(x, s, None, None, None, mixing, plan, NOTHING, _inside(x, s, Weights(*given)), *given)
 
 
 def clear(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
@@ -89,13 +89,17 @@ class _Linear(Function):
         mixing: Tensor,
         plan: LinearPlan,
         before: Prologue,
+        inside: bool,
         *weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        return _apply(x, s, mixing, Weights(*weights), plan, before, (onto_x, onto_s), number)  # type: ignore[arg-type]
+        given = Weights(*weights)  # type: ignore[arg-type]
+        if inside:
+            return linear_native.forward(x, s, given, plan, before, (onto_x, onto_s), number)
+        return _by_torch(x, s, mixing, given, plan)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, s, _, _, number, mixing, ctx.plan, ctx.before, *weights = inputs
+        x, s, _, _, number, mixing, ctx.plan, ctx.before, ctx.inside, *weights = inputs
         ctx.save_for_backward(x, s, number, mixing, *weights)
 
     @staticmethod
@@ -106,9 +110,11 @@ class _Linear(Function):
         else:
             below = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
             grad_y, grad_t = grads
-            found = _gradients(grad_y, grad_t, x, s, mixing, Weights(*weights), ctx.plan, below, ctx.before, number)
+            inside = ctx.inside and native.applies(grad_y, grad_t)
+            given = Weights(*weights)
+            found = _gradients(grad_y, grad_t, x, s, mixing, given, ctx.plan, below, inside, ctx.before, number)
         onto = (grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad[2:4], strict=True))
-        return *found[:2], *onto, None, None, None, None, *found[2:]
+        return *found[:2], *onto, *(None,) * 5, *found[2:]
 
 
 @torch.library.custom_op("anygatr::linear", mutates_args=())
@@ -124,7 +130,10 @@ def _linear(
     bias_s: Tensor | None,
     key: str,
 ) -> tuple[Tensor, Tensor]:
-    return _apply(x, s, mixing, Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s), recall(key))
+    plan, weights = recall(key), Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s)
+    if _inside(x, s, weights):
+        return linear_native.forward(x, s, weights, plan, NOTHING, (None, None))
+    return _by_torch(x, s, mixing, weights, plan)
 
 
 @_linear.register_fake
@@ -149,7 +158,8 @@ def _linear_backward(
     plan = recall(key)
     biases = (s_to_s.new_zeros(len(plan.invariant), mv.shape[0]), s_to_s.new_zeros(s_to_s.shape[0])) if bias else ()
     weights = Weights(mv, s_to_mv, mv_to_s, s_to_s, *biases)
-    grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, weights, plan, True)
+    inside = native.applies(grad_y, grad_t) and _inside(x, s, weights)
+    grad_x, grad_s, *others = _gradients(grad_y, grad_t, x, s, mixing, weights, plan, True, inside)
     # results of an operator must not share memory, and some of these are parts of one matrix
     copies = [gradient.clone(memory_format=torch.contiguous_format) for gradient in others if gradient is not None]
     assert grad_x is not None
@@ -179,19 +189,13 @@ def _differentiate(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 _linear.register_autograd(_differentiate, setup_context=_save)
 
 
-def _apply(
-    x: Tensor,
-    s: Tensor,
-    mixing: Tensor,
-    weights: Weights,
-    plan: LinearPlan,
-    before: Prologue = NOTHING,
-    onto: tuple[Tensor | None, Tensor | None] = (None, None),
-    number: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """In C; or by torch, where there is nothing before and nothing to add to."""
-    if native.applies(x, s, *(w for w in weights if w is not None)):
-        return linear_native.forward(x, s, weights, plan, before, onto, number)
+def _inside(x: Tensor, s: Tensor, weights: Weights) -> bool:
+    """Whether C can do it."""
+    return native.applies(x, s, *(w for w in weights if w is not None))
+
+
+def _by_torch(x: Tensor, s: Tensor, mixing: Tensor, weights: Weights, plan: LinearPlan) -> tuple[Tensor, Tensor]:
+    """The map by itself, by matrix products on slices."""
     tokens = x.shape[1:-1]
     x, s = recombine(x, plan.enter).flatten(1, -2), s.flatten(0, -2)
     effective = _effective_weights(weights.mv, mixing)
@@ -218,11 +222,12 @@ def _gradients(
     weights: Weights,
     plan: LinearPlan,
     below: bool,
+    inside: bool,
     before: Prologue = NOTHING,
     number: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s only if something is `below`."""
-    if native.applies(grad_y, grad_t, x, s, *(w for w in weights if w is not None)):
+    if inside:
         return linear_native.backward(grad_y, grad_t, x, s, weights, plan, before, below, number)
     if before != NOTHING:
         with torch.enable_grad():

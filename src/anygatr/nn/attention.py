@@ -74,11 +74,8 @@ class Attend(nn.Module):
         with without_autocast(queries[0]):
             x, s = self._turned(queries, packed, of_keys=keys is None)
             kx, ks = (None, None) if keys is None else self._turned(keys, packed, of_keys=True)
-            tokens = x.shape[1:-1]
-            layout = Layout(tokens[-1], tokens[-1] if kx is None else kx.shape[-2], mask, packed)
-            streams = Streams(x.flatten(1, -2), s.flatten(0, -2), _flat(kx, 1), _flat(ks, 0))
-            x, s = attend(streams, self._weights(x), layout, 1 / sqrt(max(self.size, 1)), self.plan, short)
-            return x.unflatten(1, tokens), s.unflatten(0, tokens)
+            layout = Layout(s.shape[-2], s.shape[-2] if ks is None else ks.shape[-2], mask, packed)
+            return attend(Streams(x, s, kx, ks), self._weights(x), layout, 1 / sqrt(max(self.size, 1)), self.plan, short)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per query of comparing and mixing `tokens` keys."""
@@ -111,10 +108,6 @@ class Attend(nn.Module):
         if not self.log_weights:
             return like.new_empty(0, self.heads, self.head.mv)
         return torch.stack([weight.exp() for weight in self.log_weights]).to(like.dtype)
-
-
-def _flat(t: Tensor | None, first: int) -> Tensor | None:
-    return None if t is None else t.flatten(first, -2)
 
 
 class SelfAttention(nn.Module):

@@ -1,0 +1,163 @@
+"""Where a training step of iP-GATr goes: each kernel's time, what it computes and moves, and what is left outside kernels.
+
+    python benchmarks/step_profile.py [--configurations a b] [--repetitions 7]
+
+Every round times the machine itself, too, a large matrix product and a copy, so that all columns are of the same minutes.
+One thread, processor seconds, float32.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from solver import write
+from speed import host
+from speed_models import CONFIGURATIONS, contestant
+from speed_pages import about, put, table
+from timing import load
+from torch import Tensor
+
+from anygatr.kernels import attend_native, linear_native
+from anygatr.nn import EquiLinear, GATr, GeometricBilinear
+from anygatr.nn.attention import Attend
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = {
+    "linear": "linear maps and products, forwards",
+    "linear_backward": "linear maps and products, backwards",
+    "attend": "attention, forwards",
+    "attend_backward": "attention, backwards",
+    "outside": "outside kernels: Python, torch, sums of gradients",
+}
+KERNELS = tuple(PARTS)[:-1]
+PASSES = {"linear": 1.0, "linear_backward": 2.0, "attend": 1.0, "attend_backward": 2.5}
+"""Multiply-adds over those forwards; attention computes its logits again."""
+GEMM, COPY = 1024, 2**23  # rows of a square matrix, numbers
+
+
+class Clock:
+    """Seconds and bytes of every kernel in a step."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(KERNELS, 0.0)
+        self.bytes = dict.fromkeys(KERNELS, 0)
+
+    def note(self, name: str, seconds: float, tensors: Iterable[Tensor | None]) -> None:
+        """Add a call; what it is given and makes is moved once."""
+        self.seconds[name] += seconds
+        self.bytes[name] += sum(t.nbytes for t in tensors if t is not None)
+
+
+@contextmanager
+def watched(clock: Clock) -> Iterator[None]:
+    """Kernels report to the clock."""
+    linear, attend = linear_native._run, attend_native._run
+
+    def timed_linear(name: str, tensors: Any, *others: Any) -> None:
+        _timed(clock, name, lambda: linear(name, tensors, *others), tensors)
+
+    def timed_attend(name: str, streams: Any, weights: Tensor, *others: Any) -> None:
+        _timed(clock, name, lambda: attend(name, streams, weights, *others), (*streams, weights, *others[-1]))
+
+    linear_native._run, attend_native._run = timed_linear, timed_attend
+    try:
+        yield
+    finally:
+        linear_native._run, attend_native._run = linear, attend
+
+
+def profile(configuration: str, repetitions: int) -> list[dict[str, Any]]:
+    """The rows of a configuration: the median of the rounds for each part."""
+    size = CONFIGURATIONS[configuration]
+    network = contestant("iP", size)
+    network.warm()
+    network.train()
+    a, b, x = torch.randn(GEMM, GEMM), torch.randn(GEMM, GEMM), torch.randn(COPY)
+    y = torch.empty_like(x)
+    rounds = []
+    for _ in range(repetitions):
+        clock = Clock()
+        with watched(clock):
+            whole = _seconds(network.train)
+        gemm, copy = _seconds(lambda: a @ b), _seconds(lambda: y.copy_(x))
+        rounds.append({"step": whole, "gemm": 2 * GEMM**3 / gemm, "copy": 2 * x.nbytes / copy, "clock": clock})
+    about_all = {"configuration": configuration, "load": load()}
+    middle = {key: median(r[key] for r in rounds) for key in ("step", "gemm", "copy")}
+    flops = _flops(network.net, size.tokens, size.batch * size.tokens)
+    rows = [{"kind": "machine", **about_all, **middle}]
+    for part in KERNELS:
+        seconds = median(r["clock"].seconds[part] for r in rounds)
+        moved = rounds[0]["clock"].bytes[part]
+        rows.append({"kind": "part", **about_all, "part": part, "seconds": seconds, "flops": flops[part], "bytes": moved})
+    outside = median(r["step"] - sum(r["clock"].seconds.values()) for r in rounds)
+    return [*rows, {"kind": "part", **about_all, "part": "outside", "seconds": outside, "flops": 0, "bytes": 0}]
+
+
+def page(stored: dict[str, Any]) -> str:
+    """The table, one line for each part of each configuration."""
+    lines = []
+    for machine in (row for row in stored["rows"] if row["kind"] == "machine"):
+        name = machine["configuration"]
+        parts = [row for row in stored["rows"] if row["kind"] == "part" and row["configuration"] == name]
+        total = {key: sum(row[key] for row in parts) for key in ("seconds", "flops", "bytes")}
+        rates = f"matrix product {machine['gemm'] / 1e9:.0f} GFLOP/s, copy {machine['copy'] / 1e9:.1f} GB/s"
+        for row in (*parts, {"part": "step", **total}):
+            computing, moving = row["flops"] / machine["gemm"], row["bytes"] / machine["copy"]
+            lines.append(
+                (
+                    name, PARTS.get(row["part"], f"**step** ({rates})"),
+                    f"{1e3 * row['seconds']:.0f}", f"{100 * row['seconds'] / total['seconds']:.0f} %",
+                    f"{row['flops'] / row['seconds'] / 1e9:.0f}" if row["flops"] else "–",
+                    f"{1e3 * computing:.0f}" if row["flops"] else "–", f"{1e3 * moving:.0f}" if row["bytes"] else "–",
+                )
+            )  # fmt: skip
+    header = ("size", "part", "ms", "share", "GFLOP/s", "ms to compute", "ms to move")
+    return table(header, lines) + f"\n{about(stored, max(row['load'] for row in stored['rows']))}\n"
+
+
+def _flops(net: GATr, tokens: int, count: int) -> dict[str, float]:
+    """FLOPs of each part of a step."""
+    kinds = {"linear": (EquiLinear, GeometricBilinear), "attend": (Attend,)}
+    once = {
+        kind: count * sum(m.flops(tokens) for m in net.modules() if isinstance(m, classes))  # type: ignore[operator]
+        for kind, classes in kinds.items()
+    }
+    return {part: PASSES[part] * once[part.removesuffix("_backward")] for part in KERNELS}
+
+
+def _timed(clock: Clock, name: str, call: Callable[[], None], tensors: Iterable[Tensor | None]) -> None:
+    clock.note(name, _seconds(call), tensors)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    before = time.thread_time()
+    call()
+    return time.thread_time() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Where a training step goes.")
+    parser.add_argument("--configurations", nargs="+", choices=list(CONFIGURATIONS), default=["a", "b"])
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed-profile.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [row for name in arguments.configurations for row in profile(name, arguments.repetitions)]
+    write(arguments.out, rows, host())
+    text = page(json.loads(arguments.out.read_text()))
+    put(ROOT / "docs" / "snippets" / "speed-profile.md", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
