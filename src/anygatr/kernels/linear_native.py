@@ -191,13 +191,14 @@ void linear_backward({GIVEN},
     long cx = {before.channels("ci")}, cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
-    real *w = buffer(wide), *sm = w + {len(pairs)} * co * cip, *ms = sm + {j} * co * sip, *ss = ms + {j} * so * cip;
+    real *w = buffer(wide), *after = w + {len(pairs)} * co * cip;
+    const real *sm = 0, *ms = 0, *ss = 0;
     if (gx || gs) {{
         memset(w, 0, {len(pairs)} * co * cip * sizeof(real));
         mix(weight, co, ci, w, cip, 1, co * cip);
-        padded(s_to_mv, {j} * co, si, sm, sip);
-        padded(mv_to_s, {j} * so, ci, ms, cip);
-        padded(s_to_s, so, si, ss, sip);
+        sm = fitting(s_to_mv, {j} * co, si, after, sip);
+        ms = fitting(mv_to_s, {j} * so, ci, after + {j} * co * sip, cip);
+        ss = fitting(s_to_s, so, si, after + {j} * (co * sip + so * cip), sip);
     }}
     long all = wide + {j} * co + so;
     real *sums = buffer(threads * all);

@@ -65,6 +65,11 @@ static void padded(const real *from, long rows, long width, real *to, long ld) {
         memset(to + r * ld + width, 0, (ld - width) * sizeof(real));
     }}
 }}
+static const real *fitting(const real *from, long rows, long width, real *to, long ld) {{
+    if (width == ld) return from;
+    padded(from, rows, width, to, ld);
+    return to;
+}}
 static void transposed(const real *from, long stride, long rows, long width, real *to, long ld) {{
     for (long i = 0; i < rows; i += LANES) for (long j = 0; j < width; j++)
         for (long l = i; l < LEAST(i + LANES, ld); l++) to[j * ld + l] = l < rows ? from[l * stride + j] : 0;
