@@ -36,6 +36,7 @@ docs: $(STAMP)  ## build the documentation into site/
 bench: $(STAMP)  ## time the solver, and training steps against peers and targets; docs/performance.md shows the results
 	$(BIN)/python benchmarks/solver.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/step_profile.py
 	$(BIN)/python benchmarks/roofline.py
 
 bench-quick: $(STAMP)  ## a training step against the peers in three minutes

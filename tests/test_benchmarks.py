@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import step_profile  # noqa: E402
 from arithmetic import multiply_adds  # noqa: E402
 from dense_reference import DenseGATr  # noqa: E402
 from peak_memory import MIB, growth  # noqa: E402
@@ -21,6 +22,7 @@ from speed_targets import verdicts  # noqa: E402
 from timing import interleaved, ratio, spread  # noqa: E402
 
 from anygatr import GATr, Width, geometry  # noqa: E402
+from anygatr.kernels import linear_native  # noqa: E402
 
 SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
 
@@ -176,3 +178,22 @@ def test_multiply_adds_grow_with_blades_and_are_unknown_for_other_peoples_networ
     counts = [multiply_adds(name, size) for name in ("E", "P", "C")]
     assert counts == sorted(counts)
     assert multiply_adds("lgatr", size) is None
+
+
+def test_a_profile_accounts_for_the_whole_step(monkeypatch):
+    """Kernels and what is outside them, each with its arithmetic; kernels run as before once it is made."""
+    monkeypatch.setitem(CONFIGURATIONS, "a", Configuration(2, 4, 1, 8, 16, 2))
+    run = linear_native._run
+    rows = step_profile.profile("a", 2)
+    assert linear_native._run is run
+    parts = rows[1:]
+    assert [row["part"] for row in parts] == list(step_profile.PARTS)
+    assert all(row["seconds"] > 0 for row in parts)
+    net = contestant("iP", CONFIGURATIONS["a"]).net
+    once = sum(m.flops(4) for m in net.modules() if hasattr(m, "flops"))
+    forwards = {row["part"]: row["flops"] for row in parts}
+    assert forwards["linear"] + forwards["attend"] == 2 * 4 * once
+    assert forwards["linear_backward"] == 2 * forwards["linear"]
+    page = step_profile.page({"rows": rows, "machine": {"cpu": "a processor", "cores": 2, "torch": "2"}})
+    whole = next(line for line in page.splitlines() if "**step**" in line)
+    assert f"| {1e3 * sum(row['seconds'] for row in parts):.0f} | 100 % |" in whole
