@@ -84,8 +84,8 @@ def test_what_a_linear_layer_does_on_its_way_equals_the_steps(preset, inputs, ou
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 2e-5)], ids=["64", "32"])
-@pytest.mark.parametrize("hidden", [3, 4, 8, 24])
-@pytest.mark.parametrize("preset", ["E", "P", "iP", "C", "L"])
+@pytest.mark.parametrize("hidden", [3, 24])
+@pytest.mark.parametrize("preset", ["E", "iP", "C"])
 def test_products_on_the_way_equal_the_steps(preset, hidden, dtype, bound, rng, monkeypatch):
     geo = geometry(preset)
     names = ("geometric", "geometric")
