@@ -114,6 +114,14 @@ def test_products_on_the_way_equal_the_steps(preset, hidden, dtype, bound, rng, 
         assert not odd or both(together, lambda x, s: steps(x, s, odd=False), (x, s)) > 1e-3
 
 
+def test_one_number_serves_all_tokens(rng):
+    geo = geometry("iP")
+    h, _ = stream(geo, rng, (5,), Width(8, 0))
+    even, odd = (product_plan(geo.algebra, ("join",), (flag,)) for flag in (False, True))
+    found = products(h, odd, torch.full((1, 1), 3.0, dtype=torch.float64))
+    assert float((found - 3 * products(h, even)).abs().max()) < 1e-12 < float(found.abs().max())
+
+
 @pytest.mark.parametrize("preset", ["E", "iP"])
 def test_products_on_the_way_have_second_derivatives(preset, rng):
     geo = geometry(preset)

@@ -103,7 +103,7 @@ def products(
 
 def per_token(reference: Float[Tensor, "*#tokens 1"], h: Float[Tensor, "k *tokens c"]) -> Float[Tensor, " n"]:
     """A number for each token."""
-    return reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).reshape(-1)
+    return reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
 
 
 class _Products(Function):
