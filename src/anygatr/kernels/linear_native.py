@@ -15,6 +15,7 @@ from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
 
 TOKENS = 64  # of a tile: all its blades stay in the second cache
+SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
 CALLS = '#pragma GCC optimize("O1")\n'
 SUM = "static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }\n"
 GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
@@ -212,9 +213,7 @@ void linear_backward({GIVEN},
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
-            {_entered(plan, before)}
-            const real *GT = grad_t + at * so, *SB = sb ? sb : S;
-            if (sb) padded(S, m, si, sb, sip);
+            const real *GT = grad_t + at * so;
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
 #define GX(b) {made}
@@ -224,11 +223,14 @@ void linear_backward({GIVEN},
     if (turned) product(ci, co, m, x, 1, ci, g, co, total, co, total, co); \\
     else product(co, cip, m, g, 1, co, b, cip, total, cip, total, cip); }}
 #define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
-            if (xb) {{ {padded} }}
             if (gx || gs) {{
 {below}
-            {_returned(plan, before)}
             }}
+            {_returned(plan, before)}
+            {_entered(plan, before, ready=True)}
+            const real *SB = sb ? sb : S;
+            if (sb) padded(S, m, si, sb, sip);
+            if (xb) {{ {padded} }}
 {weights}
 #undef X
 #undef G
@@ -315,30 +317,41 @@ def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffe
     return _Buffers(made, "".join(f"free({name});" for name in some))
 
 
-def _entered(plan: LinearPlan, before: Prologue) -> str:
-    """C that brings the inputs of a tile in front of the map, with what X(blade) and S are."""
+def _entered(plan: LinearPlan, before: Prologue, ready: bool = False) -> str:
+    """C that brings the inputs of a tile in front of the map, with what X(blade) and S are; `ready` after the prologue."""
     at = "x + at * cx, n * cx"
     text, place = "", "(x + ((b) * n + at) * ci)"
     if before.changes:
-        text += f"before({at}, numbers + at, xn, TOKENS * ci, ci, m);\n"
+        text += "" if ready else f"before({at}, numbers + at, xn, TOKENS * ci, ci, m);\n"
         at, place = "xn, TOKENS * ci", "(xn + (b) * TOKENS * ci)"
     if plan.enter:
         text += f"enter({at}, xs, TOKENS * ci, m * ci);\n"
         place = "(xs + (b) * TOKENS * ci)"
-    if before.scalars:
+    if before.scalars and not ready:
         text += "if (si) scalars_before(s + at * si, sn, si, m);\n"
     return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
 
 
 def _returned(plan: LinearPlan, before: Prologue) -> str:
-    """C that takes the gradients of a tile in front of the map back to the inputs."""
+    """C that takes the gradients of a tile in front of the map back to the inputs, and the prologue on the way."""
     text, to = "", "gx + at * cx, n * cx"
     if plan.enter:
-        text += f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
+        entered = f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
+        text += f"if (gx) {entered}"
     if before.changes:
-        text += f"before_backward(x + at * cx, n * cx, numbers + at, gxn, TOKENS * ci, {to}, ci, m);\n"
+        given = "x + (at + i) * cx, n * cx, numbers + at + i"
+        text += f"""for (long i = 0, some; i < m; i += some) {{
+            some = LEAST({SOME}, m - i);
+            before({given}, xn + i * ci, TOKENS * ci, ci, some);
+            if (gx) before_backward({given}, gxn + i * ci, TOKENS * ci, gx + (at + i) * cx, n * cx, ci, some);
+        }}
+"""
     if before.scalars:
-        text += "if (si) scalars_before_backward(s + at * si, gsn, gs + at * si, si, m);\n"
+        text += """if (si) {
+            scalars_before(s + at * si, sn, si, m);
+            if (gs) scalars_before_backward(s + at * si, gsn, gs + at * si, si, m);
+        }
+"""
     return text
 
 
