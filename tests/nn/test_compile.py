@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from anygatr.checkpoint import load, save
 from anygatr.export import program
@@ -67,9 +68,11 @@ def assert_same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None
 def test_regions_compile_once_for_all_sizes_layouts_and_blocks(preset, layouts, backend):
     net, eager = network(preset)
     net.compile(backend=backend)
+    counters.clear()
     for layout in layouts:
         batch = inputs(net, layout, 3, 5)
         assert_same(results(net, batch), results(eager, batch))
+    assert counters["aot_autograd"]["total"] == len(layouts)  # tracing never began anew, as it does for a number it finds
     with torch.compiler.set_stance("fail_on_recompile"):
         for size in range(20):
             for layout in layouts:

@@ -10,6 +10,7 @@ from anygatr.algebra import Algebra
 from anygatr.geometry import Geometry
 from anygatr.kernels import native
 from anygatr.kernels.linear import equi_linear
+from anygatr.kernels.linear_native import PAST, TOKENS
 from anygatr.kernels.linear_plan import Weights, linear_plan
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
@@ -112,6 +113,28 @@ def test_products_on_the_way_equal_the_steps(preset, hidden, dtype, bound, rng, 
         assert both(interrupted, steps, (x, s), list(layer.parameters())) < bound
         monkeypatch.undo()
         assert not odd or both(together, lambda x, s: steps(x, s, odd=False), (x, s)) > 1e-3
+
+
+@pytest.mark.parametrize("preset", ["E", "iP", "C"])
+@pytest.mark.parametrize("outputs", [Width(32, 3), Width(31, 0)], ids=lambda w: f"{w.mv}")
+def test_large_results_are_those_of_their_parts(preset, outputs, rng):
+    """They are written past the caches, smaller ones are not; every token is computed alike."""
+    geo, inputs = geometry(preset), Width(32, 5)
+    layer = EquiLinear(geo, inputs, outputs)
+    tokens = 2 * PAST // (4 * geo.algebra.dim * min(inputs.mv, outputs.mv)) + 7
+    x, s = (t.float() for t in stream(geo, rng, (tokens,), inputs))
+    onto = tuple(t.float() for t in stream(geo, rng, (tokens,), outputs))
+    for before in (LayerNorm(geo).prologue, NOTHING):
+
+        def results(start, stop, before=before):
+            part = [t[..., start:stop, :].clone().requires_grad_() for t in (x, s, *onto)]
+            y, t = layer(*part[:2], before, tuple(part[2:]))
+            return [y, t, *torch.autograd.grad(y.square().sum() + t.square().sum(), part)]
+
+        few = PAST // (4 * geo.algebra.dim * inputs.mv) // TOKENS * TOKENS - TOKENS  # whole tiles: each as in the whole
+        parts = [results(start, start + few) for start in range(0, tokens, few)]
+        for whole, *cut in zip(results(0, tokens), *parts, strict=True):
+            assert torch.equal(whole, torch.cat(cut, -2))
 
 
 def test_one_number_serves_all_tokens(rng):

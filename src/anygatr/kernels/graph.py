@@ -88,11 +88,15 @@ def normalise(
     x: Float[Tensor, "k *tokens c"],
     groups: Sequence[Sequence[tuple[int, float]]],
     absolute: bool,
-    eps: float,
-    form: str,
+    floor: tuple[str, float],
 ) -> Float[Tensor, "k *tokens c"]:
     """x divided by the root of its size, as a `NormPlan` has it."""
-    signs = [[dict(group).get(blade, 0.0) for blade in range(len(x))] for group in groups]
-    squares = torch.tensordot(torch.tensor(signs, dtype=x.dtype, device=x.device), x.square(), 1)
-    mean = (squares.abs() if absolute else squares).sum(0).mean(-1, keepdim=True)
+    size = torch.zeros_like(x[0])
+    for group in groups:  # a few operations for each, however many blades: tracing takes milliseconds for every one
+        blades = range(group[0][0], group[-1][0] + 1)
+        signs = torch.tensor([dict(group).get(blade, 0.0) for blade in blades], dtype=x.dtype, device=x.device)
+        square = torch.tensordot(signs, x[blades.start : blades.stop].square(), 1)
+        size = size + (square.abs() if absolute else square)
+    mean = size.mean(-1, keepdim=True)
+    form, eps = floor
     return x * (mean.clamp(min=eps) if form == "clamp" else mean.clamp(min=0) + eps).rsqrt()

@@ -16,8 +16,21 @@ from anygatr.kernels.tiles import matrix_product
 
 TOKENS = 64  # of a tile: all its blades stay in the second cache
 SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
+PAST = 1 << 22  # bytes of a result from which it is written past the caches: they would not keep it
 CALLS = '#pragma GCC optimize("O1")\n'
-SUM = "static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }\n"
+SUM = """
+static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }
+static void fill(real *to, const real *onto, long n) {
+    if (onto) memcpy(to, onto, n * sizeof(real)); else memset(to, 0, n * sizeof(real));
+}
+/* what a sum begins with: a row for all tokens and a matrix, either may be absent; *ld is how far its rows are apart */
+static const real *begin(const real *row, const real *onto, long m, long n, real *part, long *ld) {
+    *ld = onto ? n : 0;
+    if (!onto || !row) return onto ? onto : row;
+    for (long r = 0; r < m; r++) for (long i = 0; i < n; i++) part[r * n + i] = row[i] + onto[r * n + i];
+    return part;
+}
+"""
 GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
             const real *mv_to_s, const real *s_to_s"""
 SIZES = "long n, long ci, long si, long co, long so, long threads"
@@ -80,33 +93,29 @@ def linear_source(plan: LinearPlan, before: Prologue, real: str, lanes: int = 0)
 def _forward(plan: LinearPlan, before: Prologue) -> str:
     pairs, entries = _pairs(plan)
     body = ""
-    for blade in plan.writes:
-        made = f"Y({blade})"
-        started = blade in plan.invariant
-        if started:
+    for blade in range(plan.blades):
+        row, terms = "0", [f"ci, X({i}), ci, 1, w + {p} * ci * cop, cop" for p, o, i in entries if o == blade]
+        if blade in plan.writes and blade in plan.invariant:
             j = plan.invariant.index(blade)
-            body += f"product(m, co, si, S, si, 1, sm + {j} * si * cop, cop, {made}, co, bm ? bm + {j} * cop : 0, 0);\n"
-        for p, _, source in (entry for entry in entries if entry[1] == blade):
-            start = made if started else "0"
-            body += f"product(m, co, ci, X({source}), ci, 1, w + {p} * ci * cop, cop, {made}, co, {start}, co);\n"
-            started = True
-        if not started:
-            body += f"memset({made}, 0, m * co * sizeof(real));\n"
-    if not plan.leave:
-        body += _cleared("Y({})", "co", plan.writes, plan)
+            row = f"bm ? bm + {j} * cop : 0"
+            terms.insert(0, f"si, S, si, 1, sm + {j} * si * cop, cop")
+        begin = f"begin({row}, ONTO({blade}), m, co, part, &ld)"
+        filled = f"fill(Y({blade}), ONTO({blade}), m * co);\n"
+        body += _sum(terms, f"Y({blade})", "co", begin, "past") if terms else filled
+    terms = ["si, S, si, 1, ss, sop"]
+    terms += [f"ci, X({plan.invariant[j]}), ci, 1, ms + {j} * ci * sop, sop" for j in plan.inner]
+    onto = "onto_s ? onto_s + at * so : 0"
     if plan.scalars:
-        body += "product(m, so, si, S, si, 1, ss, sop, t + at * so, so, bs, 0);\n"
+        body += _sum(terms, "t + at * so", "so", f"begin(bs, {onto}, m, so, part, &ld)", "0")
     else:
-        body += "memset(t + at * so, 0, m * so * sizeof(real));\n"
-    for j in plan.inner if plan.scalars else ():
-        source, start = plan.invariant[j], "t + at * so, so"
-        body += f"product(m, so, ci, X({source}), ci, 1, ms + {j} * ci * sop, sop, {start}, {start});\n"
+        body += f"fill(t + at * so, {onto}, m * so);\n"
     j = len(plan.invariant)
     buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
     return f"""
 void linear({GIVEN},
             const real *bias_mv, const real *bias_s, const real *onto_x, const real *onto_s, real *y, real *t, {SIZES}) {{
     long cx = {before.channels("ci")}, cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
+    long past = {0 if plan.leave else f"{plan.blades} * n * co * (long)sizeof(real) >= {PAST}"};
     real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
     memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
@@ -125,19 +134,23 @@ void linear({GIVEN},
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {{
         {buffers.made}
+        real *part = buffer(TOKENS * (co > so ? co : so));
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
-            long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
+            const real *start;
             {_entered(plan, before)}
+#define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + ((b) * n + at) * co : 0)"}
 #define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
 {body}
 #undef X
 #undef Y
-            {"leave(ys, TOKENS * co, y + at * co, n * co, m * co);" if plan.leave else ""}
-            if (onto_x) for (long b = at * co; b < {plan.blades} * n * co; b += n * co) add(onto_x + b, y + b, m * co);
-            if (onto_s) add(onto_s + at * so, t + at * so, m * so);
+#undef ONTO
+            {_left(plan)}
         }}
+        free(part);
         {buffers.freed}
+        SETTLE;
     }}
     free(w);
 }}
@@ -146,28 +159,17 @@ void linear({GIVEN},
 
 def _backward(plan: LinearPlan, before: Prologue) -> str:
     pairs, entries = _pairs(plan)
+    direct = not plan.enter and not before.changes
     below = weights = ""
-    for blade in plan.reads:
-        made = f"GX({blade})"
-        started = blade in plan.invariant and plan.scalars
-        if started:
-            j = plan.invariant.index(blade)
-            below += f"product(m, ci, so, GT, so, 1, ms + {j} * so * cip, cip, {made}, ci, 0, 0);\n"
-        for p, target, _ in (entry for entry in entries if entry[2] == blade):
-            start = made if started else "0"
-            below += f"product(m, ci, co, G({target}), co, 1, w + {p} * co * cip, cip, {made}, ci, {start}, ci);\n"
-            started = True
-        if not started:
-            below += f"memset({made}, 0, m * ci * sizeof(real));\n"
-    if not plan.enter:
-        below += _cleared("GX({})", "ci", plan.reads, plan)
-    if plan.scalars:
-        below += "product(m, si, so, GT, so, 1, ss, sip, GS, si, 0, 0);\n"
-    else:
-        below += "memset(GS, 0, m * si * sizeof(real));\n"
-    for j in plan.outer:
-        target, start = plan.invariant[j], "GS, si"
-        below += f"product(m, si, co, G({target}), co, 1, sm + {j} * co * sip, sip, {start}, {start});\n"
+    for blade in range(plan.blades):
+        terms = [f"co, G({o}), co, 1, w + {p} * co * cip, cip" for p, o, i in entries if i == blade]
+        if blade in plan.reads and blade in plan.invariant and plan.scalars:
+            terms.insert(0, f"so, GT, so, 1, ms + {plan.invariant.index(blade)} * so * cip, cip")
+        cleared = f"memset(GX({blade}), 0, m * ci * sizeof(real));\n"
+        below += _sum(terms, f"GX({blade})", "ci", "0", "past" if direct else "0") if terms else cleared
+    terms = ["so, GT, so, 1, ss, sip"] if plan.scalars else []
+    terms += [f"co, G({plan.invariant[j]}), co, 1, sm + {j} * co * sip, sip" for j in plan.outer]
+    below += _sum(terms, "GS", "si", "0", "0") if terms else "memset(GS, 0, m * si * sizeof(real));\n"
     for p, target, source in entries:
         weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
     for j in plan.outer:
@@ -189,7 +191,8 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
 void linear_backward({GIVEN},
                      const real *grad_y, const real *grad_t, real *gx, real *gs, real *g_weight, real *g_s_to_mv,
                      real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
-    long cx = {before.channels("ci")}, cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
+    long cx = {before.channels("ci")}, past = {plan.blades} * n * cx * (long)sizeof(real) >= {PAST};
+    long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
     real *w = buffer(wide), *after = w + {len(pairs)} * co * cip;
@@ -209,11 +212,12 @@ void linear_backward({GIVEN},
         real *gw = sums + omp_get_thread_num() * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
         real *gss = gms + {j} * so * cip, *gbm = gss + so * sip, *gbs = gbm + {j} * co;
         real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
+        real *part = buffer(TOKENS * (ci > si ? ci : si)), *one = past ? buffer({blades} * {SOME} * cx) : 0;
         {buffers.made}
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
-            long at = tile * TOKENS, m = LEAST(TOKENS, n - at);
-            const real *GT = grad_t + at * so;
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld = 0;
+            const real *start, *GT = grad_t + at * so;
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
 #define GX(b) {made}
@@ -239,8 +243,9 @@ void linear_backward({GIVEN},
 #undef COLLECT
 #undef XB
         }}
-        free(sb); free(xb);
+        free(sb); free(xb); free(part); free(one);
         {buffers.freed}
+        SETTLE;
     }}
     for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
     real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
@@ -257,6 +262,17 @@ void linear_backward({GIVEN},
 """
 
 
+def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -> str:
+    """C of a sum of products, each given by its length and matrices, that begins with `start`.
+
+    It grows in `part`, which stays in the cache: only the last product writes to the target.
+    """
+    text = f"start = {start};\n"
+    for term in terms[:-1]:
+        text += f"multiply(m, {width}, {term}, part, {width}, start, ld, 0); start = part; ld = {width};\n"
+    return f"{text}multiply(m, {width}, {terms[-1]}, {target}, {width}, start, ld, {past});\n"
+
+
 def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
     """The distinct (effective weight, factor), and each product as (pair, target blade, source blade)."""
     # the pairs of the whole map even for a narrowed plan: then the compiler mixes weights, and rounds, alike in both
@@ -269,12 +285,6 @@ def _terms(plan: LinearPlan) -> list[tuple[int, float, int, int]]:
     """Each product as (effective weight, factor, target blade, source blade)."""
     joint = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
     return joint + listed(plan.products)
-
-
-def _cleared(place: str, width: str, kept: tuple[int, ...], plan: LinearPlan) -> str:
-    """C that fills all blades but those kept with zeros."""
-    others = (blade for blade in range(plan.blades) if blade not in kept)
-    return "".join(f"memset({place.format(blade)}, 0, m * {width} * sizeof(real));\n" for blade in others)
 
 
 def _mixing(plan: LinearPlan) -> str:
@@ -332,6 +342,14 @@ def _entered(plan: LinearPlan, before: Prologue, ready: bool = False) -> str:
     return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
 
 
+def _left(plan: LinearPlan) -> str:
+    """C that takes the results of a tile out of the map's frame."""
+    if not plan.leave:
+        return ""
+    return f"""leave(ys, TOKENS * co, y + at * co, n * co, m * co);
+            if (onto_x) for (long b = at * co; b < {plan.blades} * n * co; b += n * co) add(onto_x + b, y + b, m * co);"""
+
+
 def _returned(plan: LinearPlan, before: Prologue) -> str:
     """C that takes the gradients of a tile in front of the map back to the inputs, and the prologue on the way."""
     text, to = "", "gx + at * cx, n * cx"
@@ -343,7 +361,10 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
         text += f"""for (long i = 0, some; i < m; i += some) {{
             some = LEAST({SOME}, m - i);
             before({given}, xn + i * ci, TOKENS * ci, ci, some);
-            if (gx) before_backward({given}, gxn + i * ci, TOKENS * ci, gx + (at + i) * cx, n * cx, ci, some);
+            if (!gx) continue;
+            real *to = gx + (at + i) * cx;
+            before_backward({given}, gxn + i * ci, TOKENS * ci, past ? one : to, past ? {SOME} * cx : n * cx, ci, some);
+            if (past) for (long b = 0; b < {plan.blades}; b++) copy_past(one + b * {SOME} * cx, to + b * n * cx, some * cx);
         }}
 """
     if before.scalars:

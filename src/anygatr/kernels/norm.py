@@ -22,13 +22,12 @@ TILE = 256  # numbers of a blade that are handled together
 class NormPlan:
     """size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b^2|; `absolute` switches the absolute value on.
 
-    `form` "add" divides by sqrt(size + eps), "clamp" by sqrt(max(size, eps)).
+    `floor` ("add", eps) divides by sqrt(size + eps), ("clamp", eps) by sqrt(max(size, eps)).
     """
 
     groups: tuple[tuple[tuple[int, float], ...], ...]  # for each group its (blade, sign)
     absolute: bool
-    eps: float
-    form: str
+    floor: tuple[str, float]  # a tuple is a constant to torch's tracing, which begins anew for a number by itself
 
 
 def norm_plan(algebra: Algebra, norm: str, eps: float, form: str) -> NormPlan:
@@ -42,16 +41,16 @@ def norm_plan(algebra: Algebra, norm: str, eps: float, form: str) -> NormPlan:
     metric = algebra.metric.tolist()
     blades = [range(s.start, s.stop) for s in algebra.slices] if norm == "grade_abs" else [range(algebra.dim)]
     groups = tuple(tuple((b, metric[b]) for b in group if metric[b]) for group in blades)
-    return NormPlan(tuple(g for g in groups if g), norm != "inner", eps, form)
+    return NormPlan(tuple(g for g in groups if g), norm != "inner", (form, eps))
 
 
 def normalise(x: Float[Tensor, "k *tokens c"], plan: NormPlan) -> Float[Tensor, "k *tokens c"]:
     """x divided by the root of its size."""
-    if torch.compiler.is_exporting() and x.shape[-1]:
-        return graph.normalise(x, plan.groups, plan.absolute, plan.eps, plan.form)
+    if not x.shape[-1]:
+        return x
     if torch.compiler.is_compiling():  # the compiler fuses and recomputes by itself
-        return x * _scale(x, plan)[0] if x.shape[-1] else x
-    return _Normalise.apply(x, plan) if x.shape[-1] else x
+        return graph.normalise(x, plan.groups, plan.absolute, plan.floor)
+    return _Normalise.apply(x, plan)
 
 
 class _Normalise(Function):
@@ -94,10 +93,11 @@ def _scale(x: Tensor, plan: NormPlan) -> tuple[Tensor, Tensor, list[Tensor]]:
         signs.append(square.detach().sign() if plan.absolute else torch.ones_like(square[..., :1]))
         size = size + (square.abs() if plan.absolute else square)
     mean = size.mean(-1, keepdim=True)
-    if plan.form == "clamp":
-        return mean.clamp(min=plan.eps).rsqrt(), (mean > plan.eps).to(x), signs
+    form, eps = plan.floor
+    if form == "clamp":
+        return mean.clamp(min=eps).rsqrt(), (mean > eps).to(x), signs
     # an indefinite inner product may be negative: then eps alone is left
-    return (mean.clamp(min=0) + plan.eps).rsqrt(), (mean > 0).to(x), signs
+    return (mean.clamp(min=0) + eps).rsqrt(), (mean > 0).to(x), signs
 
 
 def _run(name: str, inputs: tuple[Tensor, ...], plan: NormPlan) -> Tensor:
@@ -138,10 +138,11 @@ def norm_tiles(plan: NormPlan, blades: int) -> str:
     groups = range(len(plan.groups))
     sizes = [f"(q[{g}][i] < 0 ? -q[{g}][i] : q[{g}][i])" if plan.absolute else f"q[{g}][i]" for g in groups]
     sign = "((q[g][i] > 0) - (q[g][i] < 0))" if plan.absolute else "1"
-    if plan.form == "clamp":
-        scale, active = f"1 / ROOT(mean > {plan.eps} ? mean : {plan.eps})", f"mean > {plan.eps}"
+    form, eps = plan.floor
+    if form == "clamp":
+        scale, active = f"1 / ROOT(mean > {eps} ? mean : {eps})", f"mean > {eps}"
     else:
-        scale, active = f"1 / ROOT((mean < 0 ? 0 : mean) + {plan.eps})", "mean > 0"
+        scale, active = f"1 / ROOT((mean < 0 ? 0 : mean) + {eps})", "mean > 0"
     squares = f"""memset(q, 0, sizeof q);
     for (int e = 0; e < {len(entries)}; e++) {{
         const real *from = x + entry_blade[e] * lx, sign = entry_sign[e];

@@ -15,7 +15,7 @@ from anygatr.kernels.product import BilinearPlan, product_token, products
 GELU = {"exact": "none", "tanh": "tanh"}
 """What torch calls the forms."""
 EPS = 1e-5
-"""Added to the variance of scalars, as `torch.nn.LayerNorm` does."""
+"""Added to the variance of scalars, as torch does where it is not told otherwise."""
 
 
 class Prologue(NamedTuple):
@@ -39,7 +39,7 @@ class Prologue(NamedTuple):
                 x = normalise(x, self.norm)
             if self.scalars == "norm":
                 (s,) = lengthened(s)
-                s = functional.layer_norm(s, s.shape[-1:], eps=EPS) if s.shape[-1] else s
+                s = functional.layer_norm(s, s.shape[-1:]) if s.shape[-1] else s
         if self.scalars in GELU:
             s = functional.gelu(s, approximate=GELU[self.scalars])
         return gated_gelu(x) if self.gate else x, s

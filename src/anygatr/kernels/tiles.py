@@ -8,7 +8,7 @@ def matrix_product(real: str) -> str:
     """C of `product(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds)`: c = start + a b.
 
     a is m by k with any strides; rows of b are ldb numbers apart and padded to half vectors, as HALVES(n) counts; start may
-    be c itself, a row (lds = 0) or absent.
+    be c itself, a row (lds = 0) or absent. `multiply` does the same and, asked to, writes c past the caches.
     """
     return f"""
 #include <math.h>
@@ -33,31 +33,55 @@ typedef {real} real;
 typedef real vec __attribute__((vector_size(BYTES), aligned(sizeof(real))));
 #define AT(p) (*(vec *)(p))
 typedef real half __attribute__((vector_size(BYTES / 2), aligned(sizeof(real))));
-typedef void tile(long, const real *, long, long, const real *, long, real *, long, const real *, long);
+/* a line written past the caches need not be read first: three times as fast where it is not in them */
+#if defined(__clang__)
+typedef real line __attribute__((vector_size(BYTES)));
+#define PAST(p, v) __builtin_nontemporal_store((line)(v), (line *)(p))
+#elif defined(__AVX512F__)
+#define PAST(p, v) __builtin_ia32_movntps512((float *)(p), (float __attribute__((vector_size(64))))(v))
+#elif defined(__AVX__)
+#define PAST(p, v) __builtin_ia32_movntps256((float *)(p), (float __attribute__((vector_size(32))))(v))
+#else
+#define PAST(p, v) AT(p) = (v)
+#endif
+#if defined(__SSE__)
+#define SETTLE __builtin_ia32_sfence()
+#else
+#define SETTLE
+#endif
+#define LINE 64
+#define WHOLE(p, numbers) (((unsigned long)(p) | (numbers) * sizeof(real)) % LINE == 0)
+typedef void tile(long, const real *, long, long, const real *, long, real *, long, const real *, long, long);
 {"".join(_tile("half", 1, rows) + "".join(_tile("vec", v, rows) for v in range(1, VECTORS + 1)) for rows in ROWS)}
 static tile *const tiles[][VECTORS + 1] = {{
 {", ".join("{" + ", ".join([f"half_1_{r}", *(f"vec_{v}_{r}" for v in range(1, VECTORS + 1))]) + "}" for r in ROWS)}
 }};
-__attribute__((noinline))
-static void product(long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb,
-                    real *c, long ldc, const real *start, long lds) {{
+#define MATRICES long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb, \\
+                 real *c, long ldc, const real *start, long lds
+__attribute__((noinline)) static void multiply(MATRICES, long past) {{
     real edge[ROWS * HALF];
     for (long j = 0, columns; j < n; j += columns) {{
         /* even shares: a panel of one vector spends more on loads than on sums */
         long left = (n - j) / LANES, panels = (left + VECTORS - 1) / VECTORS;
         long vectors = left ? (left + panels - 1) / panels : 0;
         columns = vectors ? vectors * LANES : LEAST(n - j, HALF);
+        long whole = past && vectors && WHOLE(c + j, ldc) && WHOLE(0, columns);
         for (long i = 0, which = WHICH, rows = ROWS; i < m; i += rows) {{
             while (rows > m - i) {{ rows /= 2; which++; }}
             real *to = c + i * ldc + j;
             const real *from = start ? start + i * lds + j : 0;
             tile *call = tiles[which][vectors];
-            if (columns >= HALF) {{ call(k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds); continue; }}
+            if (columns >= HALF) {{ call(k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds, whole); continue; }}
             if (from) for (long r = 0; r < rows; r++) memcpy(edge + r * HALF, from + r * lds, columns * sizeof(real));
-            call(k, a + i * ra, ra, ca, b + j, ldb, edge, HALF, from ? edge : 0, HALF);
+            call(k, a + i * ra, ra, ca, b + j, ldb, edge, HALF, from ? edge : 0, HALF, 0);
             for (long r = 0; r < rows; r++) memcpy(to + r * ldc, edge + r * HALF, columns * sizeof(real));
         }}
     }}
+}}
+static inline void product(MATRICES) {{ multiply(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds, 0); }}
+static void copy_past(const real *from, real *to, long n) {{
+    if (!WHOLE(to, n)) {{ memcpy(to, from, n * sizeof(real)); return; }}
+    for (long i = 0; i < n; i += LANES) PAST(to + i, AT(from + i));
 }}
 static void padded(const real *from, long rows, long width, real *to, long ld) {{
     for (long r = 0; r < rows; r++) {{
@@ -86,13 +110,18 @@ def _tile(kind: str, vectors: int, rows: int) -> str:
     places = [(i, j) for i in range(rows) for j in range(vectors)]
     return f"""
 static void {kind}_{vectors}_{rows}(long n, const real *a, long ra, long ca, const real *b, long ldb, real *c, long ldc,
-                   const real *start, long lds) {{
+                   const real *start, long lds, long past) {{
     {kind} {", ".join(f"c{i}_{j} = {{0}}" for i, j in places)};
     if (start) {{ {" ".join(f"c{i}_{j} = *({kind} *)(start + {i} * lds + {j} * LANES);" for i, j in places)} }}
     for (long k = 0; k < n; k++, a += ca, b += ldb) {{
         {kind} {", ".join(f"b{j} = *({kind} *)(b + {j} * LANES)" for j in range(vectors))};
         {" ".join(f"c{i}_{j} += a[{i} * ra] * b{j};" for i, j in places)}
     }}
+    {_past(places) if kind == "vec" else ""}
     {" ".join(f"*({kind} *)(c + {i} * ldc + {j} * LANES) = c{i}_{j};" for i, j in places)}
 }}
 """
+
+
+def _past(places: list[tuple[int, int]]) -> str:
+    return f"if (past) {{ {' '.join(f'PAST(c + {i} * ldc + {j} * LANES, c{i}_{j});' for i, j in places)} return; }}"

@@ -18,9 +18,14 @@ class GradeDropout(nn.Module):
         super().__init__()
         if not 0 <= p < 1:
             raise ValueError(f"dropout={p!r} must be a probability in [0, 1); 0 switches it off")
-        self.p = p
+        self.chances = (p,)  # in a tuple, a constant to torch's tracing, which begins anew for a number by itself
         self.sizes = tuple(s.stop - s.start for s in geometry.algebra.slices)
         self.register_buffer("grades", geometry.algebra.grades.clone(), persistent=False)
+
+    @property
+    def p(self) -> float:
+        """The probability."""
+        return self.chances[0]
 
     @property
     def idle(self) -> bool:
