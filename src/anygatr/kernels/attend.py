@@ -53,17 +53,15 @@ def attend(
 
     `short` is the type that matrix products may be done in; on the CPU they gain nothing from it and stay as they are.
     """
-    mask = None if layout.mask is None else attended(layout.mask).flatten()
-    lengths = None if layout.packed is None else layout.packed.lengths
     given = [t for t in (*streams, weights) if t is not None]
     inside = plan.comparison.known and all(0 not in t.shape[:-1] for t in given[:-1]) and not torch.compiler.is_exporting()
     traced = plan.built and streams.x.device.type == "cpu" and streams.x.dtype in native.REALS
     if inside and torch.compiler.is_compiling() and traced:
         tokens = streams.s.shape[:-1]
-        x, s, _ = _attend(*_flat(streams), weights, mask, lengths, layout.queries, layout.keys, scale, plan.key)
+        x, s, _ = _attend(*_flat(streams), weights, *_split(layout), layout.queries, layout.keys, scale, plan.key)
         return x.unflatten(1, tokens), s.unflatten(0, tokens)
     if inside and native.applies(*given):
-        samples = _samples(layout.queries, layout.keys, streams.s.shape[:-1].numel(), mask, lengths)
+        samples = samples_of(layout, streams.s.shape[:-1].numel())
         x, s, _ = _Attend.apply(*streams, weights, samples, layout, scale, plan.comparison)
         return x, s
     return clear(streams, weights, layout, scale, plan.comparison, short)
@@ -200,6 +198,17 @@ def _differentiate(ctx: Any, grad_x: Tensor, grad_s: Tensor, _: Tensor | None) -
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)
+
+
+def samples_of(layout: Layout, tokens: int) -> Samples:
+    """Where the samples of so many tokens begin."""
+    return _samples(layout.queries, layout.keys, tokens, *_split(layout))
+
+
+def _split(layout: Layout) -> tuple[Tensor | None, Tensor | None]:
+    """Which keys are real, and how long packed samples are."""
+    mask = None if layout.mask is None else attended(layout.mask).flatten()
+    return mask, None if layout.packed is None else layout.packed.lengths
 
 
 def _samples(queries: int, keys: int, tokens: int, mask: Tensor | None, lengths: Tensor | None) -> Samples:

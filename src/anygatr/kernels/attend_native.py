@@ -136,8 +136,25 @@ def attend_source(features: tuple[Feature, ...], blades: int, mixed: tuple[int, 
 
 COMMON = """
 #define FAR ((real)-1e30)
-static inline real sum_of(vec x) { real s = 0; for (int l = 0; l < LANES; l++) s += x[l]; return s; }
-static inline real most_of(vec x) { real s = x[0]; for (int l = 1; l < LANES; l++) s = x[l] > s ? x[l] : s; return s; }
+/* by halves: one after the other, numbers would wait for each other */
+typedef real quarter __attribute__((vector_size(BYTES / 4), aligned(sizeof(real))));
+#define QUARTER (LANES / 4)
+static inline real sum_of(vec x) {
+    half h = *(half *)&x + *((half *)&x + 1);
+    quarter q = *(quarter *)&h + *((quarter *)&h + 1);
+    real s = q[0];
+    for (int l = 1; l < QUARTER; l++) s += q[l];
+    return s;
+}
+#define MORE(a, b) ((a) > (b) ? (a) : (b))
+static inline real most_of(vec x) {
+    real h[HALF], s;
+    for (int l = 0; l < HALF; l++) h[l] = MORE(x[l], x[l + HALF]);
+    for (int l = 0; l < QUARTER; l++) h[l] = MORE(h[l], h[l + QUARTER]);
+    s = h[0];
+    for (int l = 1; l < QUARTER; l++) s = MORE(s, h[l]);
+    return s;
+}
 static inline vec larger(vec a, vec b) { ivec w = a > b; return (vec)(((ivec)a & w) | ((ivec)b & ~w)); }
 
 /* channels of one kind of head: x and s begin at its first channel, tokens are X and S numbers apart, blades K */
@@ -251,6 +268,9 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
                     top[i - start + r] = now;
                     sum[i - start + r] = (j ? less * sum[i - start + r] : 0) + sum_of(all);
                     if (j) for (long c = 0; c < p.W; c++) o[r * Wp + c] *= less;
+                    if (keys > KEYS) continue;
+                    less = 1 / sum[i - start + r];  /* no more keys to come: fewer weights than mixed numbers */
+                    for (long c = 0; c < mp; c += LANES) AT(row + c) *= less;
                 }
                 product(n, Wp, m, logits, ld, 1, vb, Wp, o, Wp, j ? o : 0, Wp);
             }
@@ -258,7 +278,8 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
         for (long r = start; r < end; r++) {
             real *o = mixed + (r - start) * Wp, less = keys ? 1 / sum[r - start] : 0;
             long token = TOKEN(r), head = HEAD(r);
-            for (long c = 0; c < p.W; c++) o[c] = keys ? less * o[c] : 0;
+            if (keys > KEYS) for (long c = 0; c < p.W; c++) o[c] *= less;
+            if (!keys) memset(o, 0, p.W * sizeof(real));
             value_row_backward(0, 0, o, out.gx + token * out.X + head * C, 0, out.K, 0, 0);
             scalars_from(&out, token, head, scalars, o + MIXED * C);
             total[token * heads + head] = keys ? top[r - start] + log(sum[r - start]) : 0;

@@ -37,7 +37,7 @@ def equi_linear(
     Both after `before`, for which `reference` is, and the results are added to `onto`.
     """
     given = (x, s, *weights, *(onto or ()))
-    fits = before.products is None or lanes(x, before.products)
+    fits = before.products is None or lanes(x.shape[-1], before.products)
     if fits and autocast_type(x) is None and native.applies(*(t for t in given if t is not None)):
         number = None if reference is None else per_token(reference, x)
         return _Linear.apply(x, s, *(onto or (None, None)), number, mixing, plan, before, True, *weights)

@@ -62,11 +62,12 @@ def backward(
     before: Prologue,
     below: bool,
     number: Tensor | None = None,
+    plus: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of x, s and the weights; those of x and s only if something is `below`."""
+    """The gradients of x, s and the weights; those of x and s, with `plus` added, only if something is `below`."""
     found = [t.new_empty(t.shape) if below else None for t in (x, s)]
     found += [None if w is None else w.new_empty(w.shape) for w in weights]
-    _run("linear_backward", (x, s, number, *weights[:4], grad_y, grad_t, *found), weights, plan, before)
+    _run("linear_backward", (x, s, number, *weights[:4], grad_y, grad_t, *plus, *found), weights, plan, before)
     return tuple(found)
 
 
@@ -75,7 +76,7 @@ def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, plan: Li
     x, s = tensors[:2]
     assert x is not None
     assert s is not None
-    together = 0 if before.products is None else lanes(x, before.products)
+    together = 0 if before.products is None else lanes(x.shape[-1], before.products)
     run = native.function(linear_source(plan, before, native.REALS[x.dtype], together), name, len(kept), 6)
     (c_out, c_in), (s_out, s_in), tokens = weights.mv.shape[:2], weights.s_to_s.shape, s.shape[:-1].numel()
     threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
@@ -165,11 +166,14 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
         terms = [f"co, G({o}), co, 1, w + {p} * co * cip, cip" for p, o, i in entries if i == blade]
         if blade in plan.reads and blade in plan.invariant and plan.scalars:
             terms.insert(0, f"so, GT, so, 1, ms + {plan.invariant.index(blade)} * so * cip, cip")
-        cleared = f"memset(GX({blade}), 0, m * ci * sizeof(real));\n"
-        below += _sum(terms, f"GX({blade})", "ci", "0", "past" if direct else "0") if terms else cleared
+        begin = f"begin(0, PLUS({blade}), m, ci, part, &ld)"
+        filled = f"fill(GX({blade}), PLUS({blade}), m * ci);\n"
+        below += _sum(terms, f"GX({blade})", "ci", begin, "past" if direct else "0") if terms else filled
     terms = ["so, GT, so, 1, ss, sip"] if plan.scalars else []
     terms += [f"co, G({plan.invariant[j]}), co, 1, sm + {j} * co * sip, sip" for j in plan.outer]
-    below += _sum(terms, "GS", "si", "0", "0") if terms else "memset(GS, 0, m * si * sizeof(real));\n"
+    onto = "0" if before.scalars else "plus_s ? plus_s + at * si : 0"
+    filled = f"fill(GS, {onto}, m * si);\n"
+    below += _sum(terms, "GS", "si", f"begin(0, {onto}, m, si, part, &ld)", "0") if terms else filled
     for p, target, source in entries:
         weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
     for j in plan.outer:
@@ -189,8 +193,9 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
     buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
     return f"""
 void linear_backward({GIVEN},
-                     const real *grad_y, const real *grad_t, real *gx, real *gs, real *g_weight, real *g_s_to_mv,
-                     real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s, {SIZES}) {{
+                     const real *grad_y, const real *grad_t, const real *plus_x, const real *plus_s, real *gx, real *gs,
+                     real *g_weight, real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s,
+                     {SIZES}) {{
     long cx = {before.channels("ci")}, past = {plan.blades} * n * cx * (long)sizeof(real) >= {PAST};
     long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
@@ -216,11 +221,12 @@ void linear_backward({GIVEN},
         {buffers.made}
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
-            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld = 0;
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
             const real *start, *GT = grad_t + at * so;
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
 #define GX(b) {made}
+#define PLUS({"b"}) {"(plus_x ? plus_x + ((b) * n + at) * ci : 0)" if direct else "0"}
 #define GS {"gsn" if before.scalars else "(gs + at * si)"}
 #define COLLECT(p, g, x, b) {{ \\
     real *total = gw + (p) * co * cip; \\
@@ -239,6 +245,7 @@ void linear_backward({GIVEN},
 #undef X
 #undef G
 #undef GX
+#undef PLUS
 #undef GS
 #undef COLLECT
 #undef XB
@@ -347,7 +354,12 @@ def _left(plan: LinearPlan) -> str:
     if not plan.leave:
         return ""
     return f"""leave(ys, TOKENS * co, y + at * co, n * co, m * co);
-            if (onto_x) for (long b = at * co; b < {plan.blades} * n * co; b += n * co) add(onto_x + b, y + b, m * co);"""
+            if (onto_x) {_added("onto_x + at * co", "n * co", "y + at * co", "n * co", "m * co", plan)}"""
+
+
+def _added(given: str, apart: str, to: str, to_apart: str, count: str, plan: LinearPlan) -> str:
+    """C that adds `count` numbers of each blade."""
+    return f"for (long b = 0; b < {plan.blades}; b++) add({given} + b * {apart}, {to} + b * {to_apart}, {count});\n"
 
 
 def _returned(plan: LinearPlan, before: Prologue) -> str:
@@ -356,14 +368,18 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
     if plan.enter:
         entered = f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
         text += f"if (gx) {entered}"
+        if not before.changes:
+            text += f"if (gx && plus_x) {_added('plus_x + at * ci', 'n * ci', 'gx + at * ci', 'n * ci', 'm * ci', plan)}"
     if before.changes:
         given = "x + (at + i) * cx, n * cx, numbers + at + i"
         text += f"""for (long i = 0, some; i < m; i += some) {{
             some = LEAST({SOME}, m - i);
             before({given}, xn + i * ci, TOKENS * ci, ci, some);
             if (!gx) continue;
-            real *to = gx + (at + i) * cx;
-            before_backward({given}, gxn + i * ci, TOKENS * ci, past ? one : to, past ? {SOME} * cx : n * cx, ci, some);
+            real *to = gx + (at + i) * cx, *near = past ? one : to;
+            long apart = past ? {SOME} * cx : n * cx;
+            before_backward({given}, gxn + i * ci, TOKENS * ci, near, apart, ci, some);
+            if (plus_x) {_added("plus_x + (at + i) * cx", "n * cx", "near", "apart", "some * cx", plan)}
             if (past) for (long b = 0; b < {plan.blades}; b++) copy_past(one + b * {SOME} * cx, to + b * n * cx, some * cx);
         }}
 """
@@ -371,6 +387,7 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
         text += """if (si) {
             scalars_before(s + at * si, sn, si, m);
             if (gs) scalars_before_backward(s + at * si, gsn, gs + at * si, si, m);
+            if (gs && plus_s) add(plus_s + at * si, gs + at * si, m * si);
         }
 """
     return text

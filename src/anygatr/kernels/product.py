@@ -179,20 +179,20 @@ def _evaluate(
 ) -> Float[Tensor, "k n out*c"]:
     a, b = a.contiguous(), b.contiguous()
     tensors = (a, b) if number is None else (a, b, number)
-    inside = lanes(a, plan) and native.applies(*tensors)
+    inside = lanes(a.shape[-1], plan) and native.applies(*tensors)
     return (_evaluate_in_c if inside else _evaluate_in_torch)(a, b, number, plan)
 
 
-def lanes(a: Float[Tensor, "k *tokens a*c"], plan: BilinearPlan) -> int:
-    """How many channels C handles together; none where they are few or odd: not worth a build of their own."""
-    c = a.shape[-1] // plan.sizes[1]
+def lanes(channels: int, plan: BilinearPlan) -> int:
+    """How many of the channels of the stack C handles together; none where they are few or odd: not worth a build."""
+    c = channels // plan.sizes[1]
     return next((some for some in native.LANES if c % some == 0), 0)
 
 
 def _evaluate_in_c(a: Tensor, b: Tensor, number: Tensor | None, plan: BilinearPlan) -> Tensor:
     blades, n, c = *a.shape[:2], a.shape[-1] // plan.sizes[1]
     out = a.new_empty(blades, n, plan.sizes[0] * c)
-    source = _source(plan, blades, native.REALS[a.dtype], lanes(a, plan), number is not None)
+    source = _source(plan, blades, native.REALS[a.dtype], lanes(a.shape[-1], plan), number is not None)
     run = native.function(source, "products", 4, 3)
     numbers = 0 if number is None else number.data_ptr()
     run(a.data_ptr(), b.data_ptr(), numbers, out.data_ptr(), n, c, native.threads(n * c))

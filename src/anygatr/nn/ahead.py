@@ -14,15 +14,18 @@ def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prolo
 
     A layer that has hooks, or was put in the place of one of ours, runs by itself.
     """
-    if not untouched(layer, LayerNorm, GatedGELU):
+    if not untouched((layer, LayerNorm)) and not untouched((layer, GatedGELU)):
         return *layer(x, s), NOTHING
     return x, s, layer.prologue  # type: ignore[return-value]
 
 
-def untouched(layer: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Whether a layer is of one of our kinds, without hooks: nobody can tell where its work is done."""
-    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    return type(layer) in kinds and "forward" not in vars(layer) and not hooks
+def untouched(*layers: tuple[nn.Module, type[nn.Module]]) -> bool:
+    """Whether all layers are of these kinds of ours, without hooks: nobody can tell where their work is done."""
+    return all(type(layer) is kind and "forward" not in vars(layer) and not _hooked(layer) for layer, kind in layers)
+
+
+def _hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:

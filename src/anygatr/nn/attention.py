@@ -10,10 +10,12 @@ from anygatr.features import Inner
 from anygatr.geometry import Geometry
 from anygatr.kernels.attend import AttendPlan, Layout, attend
 from anygatr.kernels.attend_native import Comparison, Streams
+from anygatr.kernels.chain import Step, chain, chainable, chains, mixed
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import autocast_type, lengthened, without_autocast
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
+from anygatr.nn.ahead import untouched
 from anygatr.nn.batch import Batch
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
@@ -75,7 +77,22 @@ class Attend(nn.Module):
             x, s = self._turned(queries, packed, of_keys=keys is None)
             kx, ks = (None, None) if keys is None else self._turned(keys, packed, of_keys=True)
             layout = Layout(s.shape[-2], s.shape[-2] if ks is None else ks.shape[-2], mask, packed)
-            return attend(Streams(x, s, kx, ks), self._weights(x), layout, 1 / sqrt(max(self.size, 1)), self.plan, short)
+            return attend(Streams(x, s, kx, ks), self._weights(x), layout, self.scale, self.plan, short)
+
+    def step(
+        self,
+        x: Float[Tensor, "k *tokens _"],
+        mask: Bool[Tensor, "*tokens"] | None,
+        packed: Packed | None,
+    ) -> Step:
+        """Attention of a stream to itself, without positions, as a part of a chain whose tokens are those of x."""
+        layout = Layout(x.shape[-2], x.shape[-2], mask, packed)
+        return mixed(x, self._weights(x), layout, self.scale, self.plan.comparison)
+
+    @property
+    def scale(self) -> float:
+        """What logits are multiplied by."""
+        return 1 / sqrt(max(self.size, 1))
 
     def flops(self, tokens: int) -> int:
         """FLOPs per query of comparing and mixing `tokens` keys."""
@@ -153,6 +170,9 @@ class SelfAttention(nn.Module):
         onto: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Every token, as `before` leaves it, attends to all real tokens of its sample; the result is added to `onto`."""
+        steps = self._steps(x, batch, before)
+        if chains(x, s, steps):
+            return chain(x, s, steps, onto)
         x, s = self.qkv(x, s, before)
         if self.again is not None:
             scalars = s[..., :0] if batch.scalars is None else batch.scalars
@@ -162,6 +182,17 @@ class SelfAttention(nn.Module):
             x, s = self.norm(x.unflatten(-1, (every, -1)), s.unflatten(-1, (every, -1)))
             x, s = x.flatten(-2), s.flatten(-2)
         return self.out(*self.attend((x, s), None, batch.mask, batch.packed), onto=onto)
+
+    def _steps(self, x: Tensor, batch: Batch, before: Prologue) -> tuple[Step, ...]:
+        """What can run as one; nothing where something is between or may be looked at."""
+        between = self.again is not None or self.norm is not None or self.attend.rope
+        if (
+            between
+            or not chainable(x)
+            or not untouched((self.qkv, EquiLinear), (self.attend, Attend), (self.out, EquiLinear))
+        ):
+            return ()
+        return self.qkv.step(x, before), self.attend.step(x, batch.mask, batch.packed), self.out.step(x)
 
 
 class CrossAttention(nn.Module):

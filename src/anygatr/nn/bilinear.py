@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels import graph
+from anygatr.kernels.chain import Step
 from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn import init
@@ -74,9 +75,21 @@ class GeometricBilinear(nn.Module):
             number = torch.stack([reference if odd else ones for odd in self.odd], -2)  # (*tokens, p, 1)
             parts = products(factors, self.plan).unflatten(-1, (len(self.odd), -1))
             out = (parts * number).flatten(-2)
-        elif untouched(self.out, EquiLinear):
+        elif untouched((self.out, EquiLinear)):
             out, then = factors, then._replace(products=self.plan, referred=odd)
         else:
             out = products(factors, self.plan, reference if odd else None)
         y, t = self.out(out, s, then, reference=reference) if then.referred else self.out(out, s, then)
         return (y, t) if self.norm is None else self.norm(y, t)
+
+    def steps(
+        self, x: Float[Tensor, "k *tokens _"], reference: Float[Tensor, "*#tokens 1"], before: Prologue
+    ) -> tuple[Step, ...]:
+        """The same as a part of a chain whose tokens are those of x; nothing where it cannot be."""
+        odd = any(self.odd)
+        if self.norm is not None or (odd and reference.requires_grad):
+            return ()
+        if not untouched((self.factors, EquiLinear), (self.out, EquiLinear)):
+            return ()
+        then = Prologue(scalars=before.scalars, products=self.plan, referred=odd)
+        return self.factors.step(x, before), self.out.step(x, then, True, reference if odd else None)

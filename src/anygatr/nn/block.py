@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
+from anygatr.kernels.chain import Step, chain, chainable, chains
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn.activation import GatedGELU
-from anygatr.nn.ahead import Stream, add, ahead
+from anygatr.nn.ahead import Stream, add, ahead, untouched
 from anygatr.nn.attention import SelfAttention
 from anygatr.nn.batch import Batch
 from anygatr.nn.bilinear import GeometricBilinear
@@ -52,10 +53,21 @@ class MLP(nn.Module):
         onto: Stream | None = None,
     ) -> Stream:
         """Each token, as `before` leaves it, by itself but for the reference; the result is added to `onto`."""
-        hidden = ahead(self.activation, *self.bilinear(x, s, reference, before))
-        if self.dropout.idle:
-            return self.out(*hidden, onto)
-        return add(onto, self.dropout(*self.out(*hidden)))
+        if not self.dropout.idle:
+            return add(onto, self.dropout(*self._through(x, s, reference, before)))
+        return self._through(x, s, reference, before, onto)
+
+    def _through(self, x: Tensor, s: Tensor, reference: Tensor, before: Prologue, onto: Stream | None = None) -> Stream:
+        steps = self._steps(x, reference, before)
+        if chains(x, s, steps):
+            return chain(x, s, steps, onto)
+        return self.out(*ahead(self.activation, *self.bilinear(x, s, reference, before)), onto)
+
+    def _steps(self, x: Tensor, reference: Tensor, before: Prologue) -> tuple[Step, ...]:
+        """What can run as one; nothing where somebody may look between."""
+        ours = (self.bilinear, GeometricBilinear), (self.activation, GatedGELU), (self.out, EquiLinear)
+        first = self.bilinear.steps(x, reference, before) if chainable(x) and untouched(*ours) else ()
+        return (*first, self.out.step(x, self.activation.prologue)) if first else ()
 
 
 class Block(nn.Module):

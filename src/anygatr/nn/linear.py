@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
+from anygatr.kernels.chain import Map, Step, mapped
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
 from anygatr.kernels.prologue import NOTHING, Prologue
@@ -82,8 +83,21 @@ class EquiLinear(nn.Module):
         reference: Float[Tensor, "*#tokens 1"] | None = None,
     ) -> tuple[Float[Tensor, "k *tokens c_out"], Float[Tensor, "*tokens s_out"]]:
         """Both outputs from both inputs, these as `before`, which may need the reference, leaves them, added to `onto`."""
-        weights = Weights(self.weight, self.s_to_mv, self.mv_to_s, self.s_to_s, self.bias_mv, self.bias_s)
-        return equi_linear(x, s, weights, self.mixing, self.plan, before, onto, reference)
+        return equi_linear(x, s, self._weights, self.mixing, self.plan, before, onto, reference)
+
+    def step(
+        self,
+        x: Float[Tensor, "k *tokens _"],
+        before: Prologue = NOTHING,
+        beside: bool = False,
+        reference: Float[Tensor, "*#tokens 1"] | None = None,
+    ) -> Step:
+        """The same as a part of a chain, whose tokens are those of x."""
+        return mapped(x, self._weights, self.mixing, Map(self.plan, before, beside), reference)
+
+    @property
+    def _weights(self) -> Weights:
+        return Weights(self.weight, self.s_to_mv, self.mv_to_s, self.s_to_s, self.bias_mv, self.bias_s)
 
     def flops(self, tokens: int) -> int:
         """FLOPs per token of a forward pass."""
