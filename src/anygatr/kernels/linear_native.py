@@ -385,8 +385,8 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
 """
     if before.scalars:
         text += """if (si) {
-            scalars_before(s + at * si, sn, si, m);
-            if (gs) scalars_before_backward(s + at * si, gsn, gs + at * si, si, m);
+            if (gs) scalars_before_backward(s + at * si, gsn, gs + at * si, sn, si, m);
+            else scalars_before(s + at * si, sn, si, m);
             if (gs && plus_s) add(plus_s + at * si, gs + at * si, m * si);
         }
 """

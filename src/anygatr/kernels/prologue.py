@@ -58,7 +58,8 @@ NOTHING = Prologue()
 
 
 def prologue_source(prologue: Prologue, blades: int, real: str, lanes: int) -> str:
-    """C of `before` and its derivative for a tile of multivectors, blades some numbers apart, and of `scalars_before`.
+    """C of `before` and its derivative for a tile of multivectors, blades some numbers apart, and of `scalars_before`, whose
+    derivative gives their results again.
 
     Products take `lanes` channels together.
     """
@@ -122,14 +123,15 @@ static void scalars_before(const real *restrict x, real *restrict o, long c, lon
         EACH o[i] = (x[i] - mean) * scale;
     }
 }
-static void scalars_before_backward(const real *restrict x, const real *restrict y, real *restrict o, long c, long rows) {
-    for (long r = 0; r < rows; r++, x += c, y += c, o += c) {
+static void scalars_before_backward(const real *restrict x, const real *restrict y, real *restrict o, real *restrict made,
+                                    long c, long rows) {
+    for (long r = 0; r < rows; r++, x += c, y += c, o += c, made += c) {
         real mean, scale = level_of(x, c, &mean), sum = 0, dot = 0;
         EACH sum += y[i];
-        EACH dot += y[i] * (x[i] - mean);
+        EACH dot += y[i] * (made[i] = (x[i] - mean) * scale);
         sum /= c;
-        dot *= scale * scale / c;
-        EACH o[i] = scale * (y[i] - sum - (x[i] - mean) * dot);
+        dot /= c;
+        EACH o[i] = scale * (y[i] - sum - made[i] * dot);
     }
 }
 #undef EACH
@@ -143,14 +145,16 @@ static void scalars_before(const real *restrict x, real *restrict o, long c, lon
     rest = GELU(rest, 0);
     memcpy(o + whole, &rest, (n - whole) * sizeof(real));
 }
-static void scalars_before_backward(const real *restrict x, const real *restrict y, real *restrict o, long c, long rows) {
+static void scalars_before_backward(const real *restrict x, const real *restrict y, real *restrict o, real *restrict made,
+                                    long c, long rows) {
     long n = c * rows, whole = n / LANES * LANES;
     vec slope, rest = {0}, given = {0};
-    for (long i = 0; i < whole; i += LANES) { GELU(AT(x + i), &slope); AT(o + i) = slope * AT(y + i); }
+    for (long i = 0; i < whole; i += LANES) { AT(made + i) = GELU(AT(x + i), &slope); AT(o + i) = slope * AT(y + i); }
     memcpy(&rest, x + whole, (n - whole) * sizeof(real));
     memcpy(&given, y + whole, (n - whole) * sizeof(real));
-    GELU(rest, &slope);
-    rest = slope * given;
-    memcpy(o + whole, &rest, (n - whole) * sizeof(real));
+    rest = GELU(rest, &slope);
+    memcpy(made + whole, &rest, (n - whole) * sizeof(real));
+    given = slope * given;
+    memcpy(o + whole, &given, (n - whole) * sizeof(real));
 }
 """
