@@ -102,10 +102,12 @@ def _forward(plan: LinearPlan, before: Prologue) -> str:
             terms.insert(0, f"si, S, si, 1, sm + {j} * si * cop, cop")
         begin = f"begin({row}, ONTO({blade}), m, co, part, &ld)"
         filled = f"fill(Y({blade}), ONTO({blade}), m * co);\n"
+        body += _expected("x", blade, "cx")
         body += _sum(terms, f"Y({blade})", "co", begin, "past") if terms else filled
     terms = ["si, S, si, 1, ss, sop"]
     terms += [f"ci, X({plan.invariant[j]}), ci, 1, ms + {j} * ci * sop, sop" for j in plan.inner]
     onto = "onto_s ? onto_s + at * so : 0"
+    body += _expected("s", 0, "si")
     if plan.scalars:
         body += _sum(terms, "t + at * so", "so", f"begin(bs, {onto}, m, so, part, &ld)", "0")
     else:
@@ -140,6 +142,7 @@ void linear({GIVEN},
         for (long tile = 0; tile < tile_count; tile++) {{
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
             const real *start;
+            lines soon;
             {_entered(plan, before)}
 #define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + ((b) * n + at) * co : 0)"}
 #define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
@@ -168,23 +171,27 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
             terms.insert(0, f"so, GT, so, 1, ms + {plan.invariant.index(blade)} * so * cip, cip")
         begin = f"begin(0, PLUS({blade}), m, ci, part, &ld)"
         filled = f"fill(GX({blade}), PLUS({blade}), m * ci);\n"
+        below += _expected("grad_y", blade, "co")
         below += _sum(terms, f"GX({blade})", "ci", begin, "past" if direct else "0") if terms else filled
     terms = ["so, GT, so, 1, ss, sip"] if plan.scalars else []
     terms += [f"co, G({plan.invariant[j]}), co, 1, sm + {j} * co * sip, sip" for j in plan.outer]
     onto = "0" if before.scalars else "plus_s ? plus_s + at * si : 0"
     filled = f"fill(GS, {onto}, m * si);\n"
+    below += _expected("grad_t", 0, "so")
     below += _sum(terms, "GS", "si", f"begin(0, {onto}, m, si, part, &ld)", "0") if terms else filled
-    for p, target, source in entries:
+    for i, (p, target, source) in enumerate(entries):
+        weights += _expected("x", i, "cx") if i < plan.blades else ""
         weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
+    weights += _expected("s", 0, "si")
     for j in plan.outer:
         target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
-        weights += f"product(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total});\n"
+        weights += f"multiply(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total}, 0, &soon);\n"
         weights += f"add_rows(G({target}), m, co, gbm + {j} * co);\n"
     if plan.scalars:
         for j in plan.inner:
             total = f"gms + {j} * so * cip, cip"
-            weights += f"product(so, cip, m, GT, 1, so, XB({plan.invariant[j]}), cip, {total}, {total});\n"
-        weights += "product(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip);\n"
+            weights += f"multiply(so, cip, m, GT, 1, so, XB({plan.invariant[j]}), cip, {total}, {total}, 0, &soon);\n"
+        weights += "multiply(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip, 0, &soon);\n"
         weights += "add_rows(GT, m, so, gbs);\n"
     padded = " ".join(f"padded(X({b}), m, ci, xb + {b} * TOKENS * cip, cip);" for b in plan.reads)
     j, blades = len(plan.invariant), plan.blades
@@ -223,6 +230,7 @@ void linear_backward({GIVEN},
         for (long tile = 0; tile < tile_count; tile++) {{
             long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
             const real *start, *GT = grad_t + at * so;
+            lines soon;
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
 #define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
 #define GX(b) {made}
@@ -230,8 +238,8 @@ void linear_backward({GIVEN},
 #define GS {"gsn" if before.scalars else "(gs + at * si)"}
 #define COLLECT(p, g, x, b) {{ \\
     real *total = gw + (p) * co * cip; \\
-    if (turned) product(ci, co, m, x, 1, ci, g, co, total, co, total, co); \\
-    else product(co, cip, m, g, 1, co, b, cip, total, cip, total, cip); }}
+    if (turned) multiply(ci, co, m, x, 1, ci, g, co, total, co, total, co, 0, &soon); \\
+    else multiply(co, cip, m, g, 1, co, b, cip, total, cip, total, cip, 0, &soon); }}
 #define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
             if (gx || gs) {{
 {below}
@@ -276,8 +284,13 @@ def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -
     """
     text = f"start = {start};\n"
     for term in terms[:-1]:
-        text += f"multiply(m, {width}, {term}, part, {width}, start, ld, 0); start = part; ld = {width};\n"
-    return f"{text}multiply(m, {width}, {terms[-1]}, {target}, {width}, start, ld, {past});\n"
+        text += f"multiply(m, {width}, {term}, part, {width}, start, ld, 0, &soon); start = part; ld = {width};\n"
+    return f"{text}multiply(m, {width}, {terms[-1]}, {target}, {width}, start, ld, {past}, &soon);\n"
+
+
+def _expected(what: str, blade: int, width: str) -> str:
+    """C that says which lines are needed soon: those of a blade, or of scalars, of the next tile."""
+    return f"soon = LINES({what} + ({blade} * n + at + m) * {width}, LEAST(TOKENS, n - at - m) * {width});\n"
 
 
 def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:

@@ -8,7 +8,8 @@ def matrix_product(real: str) -> str:
     """C of `product(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds)`: c = start + a b.
 
     a is m by k with any strides; rows of b are ldb numbers apart and padded to half vectors, as HALVES(n) counts; start may
-    be c itself, a row (lds = 0) or absent. `multiply` does the same and, asked to, writes c past the caches.
+    be c itself, a row (lds = 0) or absent. `multiply` does the same and, asked to, writes c past the caches and has lines
+    that are needed soon brought into them meanwhile.
     """
     return f"""
 #include <math.h>
@@ -50,6 +51,7 @@ typedef real line __attribute__((vector_size(BYTES)));
 #define SETTLE
 #endif
 #define LINE 64
+#define SOON 16
 #define WHOLE(p, numbers) (((unsigned long)(p) | (numbers) * sizeof(real)) % LINE == 0)
 typedef void tile(long, const real *, long, long, const real *, long, real *, long, const real *, long, long);
 {"".join(_tile("half", 1, rows) + "".join(_tile("vec", v, rows) for v in range(1, VECTORS + 1)) for rows in ROWS)}
@@ -58,7 +60,9 @@ static tile *const tiles[][VECTORS + 1] = {{
 }};
 #define MATRICES long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb, \\
                  real *c, long ldc, const real *start, long lds
-__attribute__((noinline)) static void multiply(MATRICES, long past) {{
+typedef struct {{ const char *at, *end; }} lines;
+#define LINES(p, numbers) ((lines){{(const char *)(p), (const char *)((p) + (numbers))}})
+__attribute__((noinline)) static void multiply(MATRICES, long past, lines *soon) {{
     real edge[ROWS * HALF];
     for (long j = 0, columns; j < n; j += columns) {{
         /* even shares: a panel of one vector spends more on loads than on sums */
@@ -71,6 +75,7 @@ __attribute__((noinline)) static void multiply(MATRICES, long past) {{
             real *to = c + i * ldc + j;
             const real *from = start ? start + i * lds + j : 0;
             tile *call = tiles[which][vectors];
+            for (long l = 0; l < SOON && soon->at < soon->end; l++, soon->at += LINE) __builtin_prefetch(soon->at, 0, 2);
             if (columns >= HALF) {{ call(k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds, whole); continue; }}
             if (from) for (long r = 0; r < rows; r++) memcpy(edge + r * HALF, from + r * lds, columns * sizeof(real));
             call(k, a + i * ra, ra, ca, b + j, ldb, edge, HALF, from ? edge : 0, HALF, 0);
@@ -78,7 +83,10 @@ __attribute__((noinline)) static void multiply(MATRICES, long past) {{
         }}
     }}
 }}
-static inline void product(MATRICES) {{ multiply(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds, 0); }}
+static inline void product(MATRICES) {{
+    lines none = {{0}};
+    multiply(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds, 0, &none);
+}}
 static void copy_past(const real *from, real *to, long n) {{
     if (!WHOLE(to, n)) {{ memcpy(to, from, n * sizeof(real)); return; }}
     for (long i = 0; i < n; i += LANES) PAST(to + i, AT(from + i));
