@@ -33,6 +33,8 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     if arguments.quick:
         ours = ["transformer", "lgatr", "dense", "iP"]
         return [
+            _peak(1),
+            _peak(2),
             _time("a", None, 1, EAGER, 3),
             _time("a", None, 2, ["transformer", "iP"], 3),
             _time("b", 2, 1, EAGER, 3),
@@ -40,7 +42,7 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
             _memory("a", "iP", ""),
             _memory("a", "iP", "checkpoint"),
         ]
-    out = []
+    out = [_peak(t) for t in arguments.threads] if "time" in arguments.parts else []
     for name in arguments.configurations:
         if "time" in arguments.parts:
             models = arguments.models or [*EAGER, "iP compiled", "lgatr compiled"]
@@ -58,7 +60,15 @@ def measure(job: Job) -> list[Row]:
     import torch
 
     torch.set_num_threads(job.get("threads", 1))
-    return {"time": measure_time, "memory": measure_memory, "compile": measure_compile}[job["kind"]](job)
+    known = {"peak": measure_peak, "time": measure_time, "memory": measure_memory, "compile": measure_compile}
+    return known[job["kind"]](job)
+
+
+def measure_peak(job: Job) -> list[Row]:
+    """The most that the machine can compute."""
+    from peak_rate import peak_rate
+
+    return [{**job, "flops": peak_rate(job["threads"])}]
 
 
 def measure_time(job: Job) -> list[Row]:
@@ -168,6 +178,10 @@ def _time(
 ) -> Job:
     job = {"kind": "time", "configuration": configuration, "blocks": blocks, "threads": threads, "models": models}
     return {**job, "repetitions": repetitions, "what": what or ["train", "infer"]}
+
+
+def _peak(threads: int) -> Job:
+    return {"kind": "peak", "model": "machine", "threads": threads}
 
 
 def _memory(configuration: str, model: str, option: str) -> Job:

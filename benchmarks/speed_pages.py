@@ -39,11 +39,16 @@ def report(stored: dict[str, Any], console: Console) -> None:
 def snippets(stored: dict[str, Any], folder: Path) -> None:
     """The tables of the documentation."""
     note = f"\n{about(stored, _busiest(stored['rows']))}\n"
+    peaks = {row["threads"]: row["flops"] / 1e9 for row in stored["rows"] if row["kind"] == "peak"}
+    most = "".join(f" Threads: {threads}, at most {rate:.0f} GFLOP/s." for threads, rate in sorted(peaks.items()))
     for name, (header, cells) in {
         "speed-targets": targets(stored["rows"]), "speed-times": times(stored["rows"]),
         "speed-memory": memory(stored["rows"]), "speed-compile": compilation(stored["rows"]),
     }.items():  # fmt: skip
-        put(folder / f"{name}.md", table(header, cells) + note)
+        put(
+            folder / f"{name}.md",
+            table(header, cells) + (f"\n{most.strip()}\n" if name == "speed-targets" and most else "") + note,
+        )
 
 
 def figures(stored: dict[str, Any], folder: Path) -> None:
@@ -83,7 +88,7 @@ def times(rows: list[Row]) -> Cells:
 
 def targets(rows: list[Row]) -> Cells:
     """Every limit with what was found; partial depth is said to be so."""
-    header = ("size", "threads", "what", "ratio", "at most", "best", "eager", "met", "counted")
+    header = ("size", "threads", "what", "ratio", "at most", "best", "eager", "met", "counted", "asks, GFLOP/s")
     return header, [_target(verdict) for verdict in sorted(verdicts(rows), key=lambda verdict: verdict.configuration)]
 
 
@@ -156,7 +161,7 @@ def _target(verdict: Verdict) -> tuple[Any, ...]:
     eager = f"{verdict.eager.median:.3f}"
     ours, theirs = (multiply_adds(name, CONFIGURATIONS[verdict.configuration]) for name in (verdict.ours, verdict.theirs))
     work = f"{ours / theirs:.3f}" if ours and theirs else ""
-    found = (f"{verdict.limit:.3f}", f"{verdict.best}{which}", eager, _met(verdict.met), work)
+    found = (f"{verdict.limit:.3f}", f"{verdict.best}{which}", eager, str(verdict), work, f"{verdict.asked / 1e9:.0f}")
     return (size, verdict.threads, WHAT[verdict.what], pair, *found)
 
 

@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from speed_models import COMPILED, PEERS
+from arithmetic import step_flops
+from speed_models import COMPILED, CONFIGURATIONS, PEERS
 from timing import Ratio, Samples, ratio
 
 Row = dict[str, Any]
@@ -33,16 +34,28 @@ class Verdict(NamedTuple):
     chosen: str
     eager: Ratio
     limit: float
+    against: float  # seconds of the other network
+    peak: float  # FLOPs per second that the machine can do at most
+
+    @property
+    def asked(self) -> float:
+        """FLOPs per second at which our network would have to compute, waiting for nothing, to be within the limit."""
+        size = CONFIGURATIONS[self.configuration].cut(self.blocks)
+        return step_flops(self.ours, size, self.what) / (self.limit * self.against)
 
     @property
     def met(self) -> bool:
         """Whether the better form is within the limit and eager not far from it."""
         return self.best.median <= self.limit and self.eager.median <= self.limit / EAGER_SHARE
 
+    def __str__(self) -> str:
+        return "met" if self.met else "beyond the machine" if self.asked > self.peak else "missed"
+
 
 def verdicts(rows: list[Row]) -> Iterator[Verdict]:
     """One for each group of rows timed together and each limit that it can answer."""
     groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+    peaks = {row["threads"]: row["flops"] for row in rows if row["kind"] == "peak"}
     for row in rows:
         if row["kind"] == "time":
             key = (row["configuration"], row["blocks"], row["threads"], row["what"])
@@ -51,10 +64,10 @@ def verdicts(rows: list[Row]) -> Iterator[Verdict]:
         pairs = [("iP", peer, LIMITS[peer][key[0]]) for peer in PEERS] + [(name, "P", f) for name, f in FAMILY.items()]
         for ours, theirs, limit in pairs:
             if ours in models and theirs in models:
-                yield _verdict(key, models, ours, theirs, limit)
+                yield _verdict(key, models, ours, theirs, limit, peaks.get(key[2], float("inf")))
 
 
-def _verdict(key: tuple[Any, ...], models: dict[str, Row], ours: str, theirs: str, limit: float) -> Verdict:
+def _verdict(key: tuple[Any, ...], models: dict[str, Row], ours: str, theirs: str, limit: float, peak: float) -> Verdict:
     threads = key[2]
     against = clock(models[theirs], threads)
     if theirs == "lgatr" and theirs + COMPILED in models:
@@ -64,7 +77,7 @@ def _verdict(key: tuple[Any, ...], models: dict[str, Row], ours: str, theirs: st
     if theirs in PEERS and ours + COMPILED in models:
         found[ours + COMPILED] = ratio(clock(models[ours + COMPILED], threads), against)
     chosen = min(found, key=lambda name: found[name].median)
-    return Verdict(*key, ours, theirs, found[chosen], chosen, eager, limit)
+    return Verdict(*key, ours, theirs, found[chosen], chosen, eager, limit, statistics.median(against), peak)
 
 
 def clock(row: Row, threads: int) -> list[float]:

@@ -12,9 +12,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import step_profile  # noqa: E402
-from arithmetic import multiply_adds  # noqa: E402
+from arithmetic import multiply_adds, step_flops  # noqa: E402
 from dense_reference import DenseGATr  # noqa: E402
 from peak_memory import MIB, growth  # noqa: E402
+from peak_rate import peak_rate  # noqa: E402
 from speed import EAGER, merged  # noqa: E402
 from speed_models import CONFIGURATIONS, Configuration, contestant  # noqa: E402
 from speed_pages import compilation, memory, snippets, targets, times  # noqa: E402
@@ -23,6 +24,7 @@ from timing import interleaved, ratio, spread  # noqa: E402
 
 from anygatr import GATr, Width, geometry  # noqa: E402
 from anygatr.kernels import linear_native  # noqa: E402
+from anygatr.nn.attention import Attend, head_width  # noqa: E402
 
 SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
 
@@ -130,6 +132,21 @@ def test_verdicts_follow_from_rows():
     assert not next(v for v in verdicts(slow) if v.theirs == "transformer").met  # eager is too far behind
 
 
+def test_a_target_that_no_kernel_can_reach_is_told_apart():
+    rows = [row("transformer", [1.0, 1.0]), row("iP", [0.4, 0.4])]
+    needed = step_flops("iP", CONFIGURATIONS["a"], "train") / 0.31
+    for share, expected in ((0.9, "beyond the machine"), (1.1, "missed")):
+        peak = {"kind": "peak", "model": "machine", "threads": 1, "flops": share * needed}
+        assert [str(v) for v in verdicts([*rows, peak])] == [expected]
+        other = peak | {"threads": 2}
+        assert [str(v) for v in verdicts([*rows, other])] == ["missed"]
+    assert [str(v) for v in verdicts([rows[0], row("iP", [0.3, 0.3]), peak | {"flops": 1.0}])] == ["met"]
+
+
+def test_cores_compute_something():
+    assert 1e8 < peak_rate(1, repetitions=1) < 1e13
+
+
 def test_repetitions_are_added_or_replaced():
     old, new = [row("iP", [1.0, 2.0])], [row("iP", [3.0])]
     assert merged(old, new, add=True)[0]["cpu"] == [1.0, 2.0, 3.0]
@@ -178,6 +195,14 @@ def test_multiply_adds_grow_with_blades_and_are_unknown_for_other_peoples_networ
     counts = [multiply_adds(name, size) for name in ("E", "P", "C")]
     assert counts == sorted(counts)
     assert multiply_adds("lgatr", size) is None
+
+
+def test_a_step_computes_three_times_an_inference_and_logits_once_more():
+    size = Configuration(batch=2, tokens=6, blocks=3, mv=8, s=4, heads=2)
+    once, step = (step_flops("iP", size, what) for what in ("infer", "train"))
+    assert once == 2 * multiply_adds("iP", size) * 2 * 6 * 3
+    attention = 2 * 6 * 3 * Attend(geometry("iP"), 2, 1, head_width(Width(8, 4), 2)).flops(6)
+    assert step == 3 * once + attention / 2
 
 
 def test_a_profile_accounts_for_the_whole_step(monkeypatch):
