@@ -5,7 +5,7 @@
 
 Each measurement has a process of its own. Networks of one configuration are timed in rounds, each once per round; ratios
 are taken round by round. One thread is judged by processor seconds, two by wall-clock seconds; both are stored. `--add` puts
-more rounds to those stored, so that a long measurement can be made in pieces.
+more rounds to those stored, so that a long measurement can be made in pieces. Rows of another processor are replaced.
 """
 
 import argparse
@@ -151,6 +151,12 @@ def merged(stored: list[Row], new: list[Row], add: bool) -> list[Row]:
     return [row for row in stored if _key(row) not in replaced] + new
 
 
+def rows_of(path: Path, machine: dict[str, object]) -> list[Row]:
+    """The stored rows, if they were measured on such a processor: times of two cannot stand in one table."""
+    stored = json.loads(path.read_text()) if path.exists() else {"machine": machine, "rows": []}
+    return stored["rows"] if stored["machine"]["cpu"] == machine["cpu"] else []
+
+
 def host() -> dict[str, object]:
     """The machine and the versions of everything compared."""
     found = {key: value for key, value in machine().items() if key not in ("threads", "load_average")}
@@ -231,7 +237,7 @@ def main() -> None:
 
     console = Console(width=125)
     path = arguments.out or ROOT / "results" / ("speed-quick.json" if arguments.quick else "speed.json")
-    rows = json.loads(path.read_text())["rows"] if path.exists() and not arguments.quick else []
+    rows = [] if arguments.quick else rows_of(path, host())
     for job in [] if arguments.report else jobs(arguments):
         console.print(
             " ".join(str(job[key]) for key in ("kind", "configuration", "blocks", "threads", "model") if key in job)

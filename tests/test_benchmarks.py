@@ -1,5 +1,6 @@
 """The speed benchmark: the reference is the same network, ratios need repetitions, verdicts follow from rows."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from arithmetic import multiply_adds, step_flops  # noqa: E402
 from dense_reference import DenseGATr  # noqa: E402
 from peak_memory import MIB, growth  # noqa: E402
 from peak_rate import peak_rate  # noqa: E402
-from speed import EAGER, merged  # noqa: E402
+from speed import EAGER, merged, rows_of  # noqa: E402
 from speed_models import CONFIGURATIONS, Configuration, contestant  # noqa: E402
 from speed_pages import compilation, memory, snippets, targets, times  # noqa: E402
 from speed_targets import verdicts  # noqa: E402
@@ -159,6 +160,14 @@ def test_repetitions_are_added_or_replaced():
 def test_rows_timed_together_are_replaced_together():
     together = [row("iP", [1.0, 2.0]), row("P", [1.0, 2.0])]
     assert merged(together, [row("iP", [3.0, 3.0])], add=False) == [row("iP", [3.0, 3.0])]
+
+
+def test_rows_of_another_processor_are_left_behind(tmp_path):
+    path, rows = tmp_path / "speed.json", [row("iP", [1.0, 2.0])]
+    assert rows_of(path, {"cpu": "one"}) == []
+    path.write_text(json.dumps({"machine": {"cpu": "one"}, "rows": rows}))
+    assert rows_of(path, {"cpu": "one"}) == rows
+    assert rows_of(path, {"cpu": "another"}) == []
 
 
 def test_pages_say_what_was_met(tmp_path):
