@@ -67,7 +67,7 @@ def figures(stored: dict[str, Any], folder: Path) -> None:
             )
             ax.plot(seconds, [place] * len(seconds), "k.", ms=3)
         ax.set_yticks(range(len(rows)), [label(row["model"]) for row in rows])
-        ax.set(title=f"{name}: {size.batch} × {size.tokens} tokens, blocks: {blocks}", xlabel="s per training step")
+        ax.set(title=f"{name}: {size.batch} × {size.tokens} tokens\nblocks: {blocks}", xlabel="s per training step")
         ax.title.set_fontsize(9)
         ax.spines[["top", "right"]].set_visible(False)
     save(figure, folder / "speed-times.svg")

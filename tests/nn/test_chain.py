@@ -3,7 +3,9 @@
 import pytest
 import torch
 from family import GEOMETRIES, WIDTH, name, stream
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from anygatr import GATr
 from anygatr.kernels import native
 from anygatr.kernels.packed import pack
 from anygatr.nn import Block, SelfAttention, Width
@@ -118,3 +120,23 @@ def test_gradients_of_a_chain_survive_the_loss_of_the_compiler(rng, monkeypatch)
     y, _ = block(x, s, batch)
     monkeypatch.setattr(native, "compiler", lambda: None)
     assert difference(torch.autograd.grad(y.square().sum(), (x, s)), expected) < 1e-12
+
+
+def test_nothing_is_kept_of_tensors_without_numbers():
+    """Networks also run on tensors that have only shapes; real ones must not meet what those leave behind."""
+    net = GATr(geometry("E"), Width(1, 1), Width(16, 8), Width(1, 1), blocks=1, heads=2)
+    inputs = [torch.randn(2, 19, 1, net.geometry.algebra.dim), torch.randn(2, 19, 1)]  # a length no other test has
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        y, _ = net(*(mode.from_tensor(t) for t in inputs))
+        assert isinstance(y, FakeTensor)
+    assert net(*inputs)[0].isfinite().all()
+
+
+def test_nothing_is_kept_of_tensors_that_torch_transforms():
+    net = GATr(geometry("E"), Width(1, 1), Width(16, 8), Width(1, 1), blocks=1, heads=2)
+    inputs = torch.randn(2, 23, 1, net.geometry.algebra.dim), torch.randn(2, 23, 1)  # a length no other test has
+    weights = {key: p.detach() for key, p in net.named_parameters()}
+    found = torch.func.grad(lambda weights: torch.func.functional_call(net, weights, inputs)[0].square().sum())(weights)
+    net(*inputs)[0].square().sum().backward()
+    for key, p in net.named_parameters():
+        assert p.grad is None or torch.allclose(found[key], p.grad, atol=1e-4 * float(p.grad.abs().max()))

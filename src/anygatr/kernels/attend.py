@@ -61,8 +61,7 @@ def attend(
         x, s, _ = _attend(*_flat(streams), weights, *_split(layout), layout.queries, layout.keys, scale, plan.key)
         return x.unflatten(1, tokens), s.unflatten(0, tokens)
     if inside and native.applies(*given):
-        samples = samples_of(layout, streams.s.shape[:-1].numel())
-        x, s, _ = _Attend.apply(*streams, weights, samples, layout, scale, plan.comparison)
+        x, s, _ = _Attend.apply(*streams, weights, layout, scale, plan.comparison)
         return x, s
     return clear(streams, weights, layout, scale, plan.comparison, short)
 
@@ -105,16 +104,15 @@ class _Attend(Function):
         keys_x: Tensor | None,
         keys_s: Tensor | None,
         weights: Tensor,
-        samples: Samples,
         layout: Layout,
         scale: float,
         comparison: Comparison,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return attend_native.forward(Streams(x, s, keys_x, keys_s), weights, samples, scale, comparison)
+        return attend_native.forward(Streams(x, s, keys_x, keys_s), weights, samples_of(layout, s), scale, comparison)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.samples, ctx.layout, ctx.scale, ctx.comparison = inputs
+        *tensors, ctx.layout, ctx.scale, ctx.comparison = inputs
         ctx.mark_non_differentiable(output[2])
         ctx.save_for_backward(*tensors, *output)
 
@@ -123,10 +121,10 @@ class _Attend(Function):
         *inputs, out_x, out_s, total = ctx.saved_tensors
         if torch.is_grad_enabled():
             call = lambda x, s, kx, ks, w: clear(Streams(x, s, kx, ks), w, ctx.layout, ctx.scale, ctx.comparison)  # noqa: E731
-            return *gradients(call, inputs, grads[:2]), None, None, None, None
+            return *gradients(call, inputs, grads[:2]), None, None, None
         *streams, weights = inputs
-        given = Streams(*streams), weights, ctx.samples, ctx.scale, ctx.comparison
-        return *attend_native.backward(grads[:2], (out_x, out_s, total), *given), None, None, None, None  # type: ignore[arg-type]
+        given = Streams(*streams), weights, samples_of(ctx.layout, streams[1]), ctx.scale, ctx.comparison
+        return *attend_native.backward(grads[:2], (out_x, out_s, total), *given), None, None, None  # type: ignore[arg-type]
 
 
 @torch.library.custom_op("anygatr::attend", mutates_args=())
@@ -200,9 +198,9 @@ def _differentiate(ctx: Any, grad_x: Tensor, grad_s: Tensor, _: Tensor | None) -
 _attend.register_autograd(_differentiate, setup_context=_save)
 
 
-def samples_of(layout: Layout, tokens: int) -> Samples:
-    """Where the samples of so many tokens begin."""
-    return _samples(layout.queries, layout.keys, tokens, *_split(layout))
+def samples_of(layout: Layout, s: Float[Tensor, "*queries s_q"]) -> Samples:
+    """Where the samples begin. For operations' own code: outside it torch may wrap what is made, and the cache keeps it."""
+    return _samples(layout.queries, layout.keys, s.shape[:-1].numel(), *_split(layout))
 
 
 def _split(layout: Layout) -> tuple[Tensor | None, Tensor | None]:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.kernels import attend, attend_native, linear, linear_native, native
-from anygatr.kernels.attend_native import Comparison, Samples, Streams
+from anygatr.kernels.attend_native import Comparison, Streams
 from anygatr.kernels.function import Function
 from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.precision import autocast_type
@@ -57,7 +57,6 @@ class Map(NamedTuple):
 class Mixture(NamedTuple):
     """Attention of a stream's queries to its own keys; its tensor is the features' weights."""
 
-    samples: Samples
     layout: attend.Layout
     scale: float
     comparison: Comparison
@@ -69,13 +68,15 @@ class Mixture(NamedTuple):
 
     def forward(self, x: Tensor, s: Tensor, tensors: Tensors, onto: Tensors) -> tuple[Tensor, ...]:
         """In C; the third result is for the backward pass."""
-        return attend_native.forward(Streams(x, s, None, None), _one(tensors), self.samples, self.scale, self.comparison)
+        samples = attend.samples_of(self.layout, s)
+        return attend_native.forward(Streams(x, s, None, None), _one(tensors), samples, self.scale, self.comparison)
 
     def backward(
         self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
     ) -> tuple[Tensor | None, ...]:
         """The gradients of x, s and the weights."""
-        given = Streams(x, s, None, None), _one(tensors), self.samples, self.scale, self.comparison
+        samples = attend.samples_of(self.layout, s)
+        given = Streams(x, s, None, None), _one(tensors), samples, self.scale, self.comparison
         grad_x, grad_s, _, _, grad_weights = attend_native.backward(grads, made, *given)
         return grad_x, grad_s, grad_weights
 
@@ -102,14 +103,14 @@ def mapped(
     return Step(how, (*weights, mixing, None if reference is None else per_token(reference, x)))
 
 
-def mixed(x: Tensor, weights: Float[Tensor, "w h c"], layout: attend.Layout, scale: float, comparison: Comparison) -> Step:
-    """The step of attention; x is any stream with its tokens."""
-    return Step(Mixture(attend.samples_of(layout, x.shape[1:-1].numel()), layout, scale, comparison), (weights,))
+def mixed(weights: Float[Tensor, "w h c"], layout: attend.Layout, scale: float, comparison: Comparison) -> Step:
+    """The step of attention."""
+    return Step(Mixture(layout, scale, comparison), (weights,))
 
 
 def chainable(x: Float[Tensor, "k *tokens c"]) -> bool:
-    """Whether chains are for such streams: not while they are traced, converted or empty."""
-    return not torch.compiler.is_compiling() and autocast_type(x) is None and 0 not in x.shape[:-1]
+    """Whether chains are for such streams: not where C is not, nor while they are converted or empty."""
+    return native.applies(x) and autocast_type(x) is None and 0 not in x.shape[:-1]
 
 
 def chains(x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step]) -> bool:

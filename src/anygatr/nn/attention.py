@@ -87,7 +87,7 @@ class Attend(nn.Module):
     ) -> Step:
         """Attention of a stream to itself, without positions, as a part of a chain whose tokens are those of x."""
         layout = Layout(x.shape[-2], x.shape[-2], mask, packed)
-        return mixed(x, self._weights(x), layout, self.scale, self.plan.comparison)
+        return mixed(self._weights(x), layout, self.scale, self.plan.comparison)
 
     @property
     def scale(self) -> float:
