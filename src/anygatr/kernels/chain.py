@@ -113,7 +113,9 @@ def chainable(x: Float[Tensor, "k *tokens c"]) -> bool:
     return native.applies(x) and autocast_type(x) is None and 0 not in x.shape[:-1]
 
 
-def chains(x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step]) -> bool:
+def chains(
+    x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step], onto: Stream | None
+) -> bool:
     """Whether there are steps and all can run in C."""
     if not steps:
         return False
@@ -126,7 +128,7 @@ def chains(x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], ste
             channels = _weights(tensors).mv.shape[0]
         if not fits:
             return False
-    return native.applies(x, s, *(t for step in steps for t in step.tensors if t is not None))
+    return native.applies(x, s, *(onto or ()), *(t for step in steps for t in step.tensors if t is not None))
 
 
 def chain(

@@ -171,7 +171,7 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Every token, as `before` leaves it, attends to all real tokens of its sample; the result is added to `onto`."""
         steps = self._steps(x, batch, before)
-        if chains(x, s, steps):
+        if chains(x, s, steps, onto):
             return chain(x, s, steps, onto)
         x, s = self.qkv(x, s, before)
         if self.again is not None:

@@ -59,7 +59,7 @@ class MLP(nn.Module):
 
     def _through(self, x: Tensor, s: Tensor, reference: Tensor, before: Prologue, onto: Stream | None = None) -> Stream:
         steps = self._steps(x, reference, before)
-        if chains(x, s, steps):
+        if chains(x, s, steps, onto):
             return chain(x, s, steps, onto)
         return self.out(*ahead(self.activation, *self.bilinear(x, s, reference, before)), onto)
 
