@@ -1,6 +1,6 @@
 """Attention in C from channels to channels: rows, logits, weights and mixtures of a block of keys never leave the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -51,6 +51,13 @@ class Samples(NamedTuple):
     keys: Int[Tensor, " b+1"]
     mask: Bool[Tensor, " m"] | None
     longest: int
+
+
+def feature_weights(log_weights: Sequence[Tensor], heads: int, width: int, like: Tensor) -> Float[Tensor, "w h c"]:
+    """The learned features' weights for each head and channel, from their logarithms."""
+    if not log_weights:
+        return like.new_empty(0, heads, width)
+    return torch.stack(tuple(log_weights)).exp().to(like.dtype)
 
 
 def forward(
@@ -107,14 +114,21 @@ def _run(
     others: Sequence[Tensor | None],
 ) -> None:
     mv, scalars = _head(streams, comparison)
-    source = attend_source(comparison.features, comparison.blades, comparison.mixed, mv, native.REALS[weights.dtype])
     tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, _number(scale), *others]
     kept = [None if t is None else t.contiguous() for t in tensors]
     queries = streams.s.shape[:-1].numel()
     keys = queries if streams.keys_s is None else streams.keys_s.shape[:-1].numel()
     sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
-    run = native.function(source, name, len(kept), len(sizes) + 1)
-    run(*(None if t is None else t.data_ptr() for t in kept), *sizes, torch.get_num_threads())
+    run = _function(name, comparison, mv, weights.dtype, len(kept), len(sizes) + 1)
+    run(*[None if t is None else t.data_ptr() for t in kept], *sizes, torch.get_num_threads())
+
+
+@lru_cache(maxsize=256)
+def _function(
+    name: str, comparison: Comparison, width: int, real: torch.dtype, pointers: int, integers: int
+) -> Callable[..., None]:
+    source = attend_source(comparison.features, comparison.blades, comparison.mixed, width, native.REALS[real])
+    return native.function(source, name, pointers, integers)
 
 
 @lru_cache(maxsize=64)

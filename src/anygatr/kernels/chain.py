@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.kernels import attend, attend_native, linear, linear_native, native
-from anygatr.kernels.attend_native import Comparison, Streams
+from anygatr.kernels.attend_native import Comparison, Samples, Streams, feature_weights
 from anygatr.kernels.function import Function
 from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.precision import autocast_type
@@ -26,7 +26,7 @@ Tensors = Sequence[Tensor | None]
 class Map(NamedTuple):
     """The most general linear map; `beside` takes the scalars that went into the chain, not those made last.
 
-    Its tensors are the weights, their mixing, and the number of each token that products may need.
+    Its tensors are the weights and the number of each token that products may need.
     """
 
     plan: LinearPlan
@@ -44,18 +44,17 @@ class Map(NamedTuple):
         grad_y, grad_t = grads
         weights, number, others = _weights(tensors), tensors[-1], (plus[0], plus[1])
         found = linear_native.backward(grad_y, grad_t, x, s, weights, self.plan, self.before, below, number, others)
-        return *found, None, None
+        return *found, None
 
     def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
         """By torch operations."""
-        *weights, mixing, number = tensors
+        weights, number = _weights(tensors), tensors[-1]
         reference = None if number is None else number.view(*s.shape[:-1], 1)
-        assert mixing is not None
-        return linear.clear(*self.before(x, s, reference), mixing, Weights(*weights), self.plan)  # type: ignore[arg-type]
+        return linear.clear(*self.before(x, s, reference), self.plan.mixing.to(weights.mv), weights, self.plan)
 
 
 class Mixture(NamedTuple):
-    """Attention of a stream's queries to its own keys; its tensor is the features' weights."""
+    """Attention of a stream's queries to its own keys; its tensors are the logarithms of the learned features' weights."""
 
     layout: attend.Layout
     scale: float
@@ -68,21 +67,32 @@ class Mixture(NamedTuple):
 
     def forward(self, x: Tensor, s: Tensor, tensors: Tensors, onto: Tensors) -> tuple[Tensor, ...]:
         """In C; the third result is for the backward pass."""
-        samples = attend.samples_of(self.layout, s)
-        return attend_native.forward(Streams(x, s, None, None), _one(tensors), samples, self.scale, self.comparison)
+        return attend_native.forward(*self._given(x, s, tensors))
 
     def backward(
         self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of x, s and the weights."""
-        samples = attend.samples_of(self.layout, s)
-        given = Streams(x, s, None, None), _one(tensors), samples, self.scale, self.comparison
+        """The gradients of x, s and the tensors."""
+        given = self._given(x, s, tensors)
         grad_x, grad_s, _, _, grad_weights = attend_native.backward(grads, made, *given)
-        return grad_x, grad_s, grad_weights
+        assert grad_weights is not None
+        return grad_x, grad_s, *(grad_weights * given[1])
 
     def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
         """By torch operations."""
-        return attend.clear(Streams(x, s, None, None), _one(tensors), self.layout, self.scale, self.comparison)
+        return attend.clear(Streams(x, s, None, None), self._weights(x, tensors), self.layout, self.scale, self.comparison)
+
+    def _given(self, x: Tensor, s: Tensor, tensors: Tensors) -> tuple[Streams, Tensor, Samples, float, Comparison]:
+        samples = attend.samples_of(self.layout, s)
+        return Streams(x, s, None, None), self._weights(x, tensors), samples, self.scale, self.comparison
+
+    def _weights(self, x: Tensor, tensors: Tensors) -> Float[Tensor, "w h c"]:
+        heads, key_heads = self.comparison.heads, self.comparison.key_heads
+        return feature_weights(tensors, heads, x.shape[-1] // (heads + 2 * key_heads), x)  # type: ignore[arg-type]
+
+
+Hows = tuple[tuple[Map | Mixture, int], ...]
+"""Operations, each with how many tensors are its own."""
 
 
 class Step(NamedTuple):
@@ -95,17 +105,16 @@ class Step(NamedTuple):
 def mapped(
     x: Float[Tensor, "k *tokens c"],
     weights: Weights,
-    mixing: Float[Tensor, "m e"],
     how: Map,
     reference: Float[Tensor, "*#tokens 1"] | None = None,
 ) -> Step:
     """The step of a linear map; x is any stream with its tokens."""
-    return Step(how, (*weights, mixing, None if reference is None else per_token(reference, x)))
+    return Step(how, (*weights, None if reference is None else per_token(reference, x)))
 
 
-def mixed(weights: Float[Tensor, "w h c"], layout: attend.Layout, scale: float, comparison: Comparison) -> Step:
+def mixed(log_weights: Sequence[Float[Tensor, "h c"]], layout: attend.Layout, scale: float, comparison: Comparison) -> Step:
     """The step of attention."""
-    return Step(Mixture(layout, scale, comparison), (weights,))
+    return Step(Mixture(layout, scale, comparison), tuple(log_weights))
 
 
 def chainable(x: Float[Tensor, "k *tokens c"]) -> bool:
@@ -125,7 +134,7 @@ def chains(
             fits: bool | int = how.comparison.known
         else:
             fits = how.before.products is None or lanes(channels, how.before.products)
-            channels = _weights(tensors).mv.shape[0]
+            channels = tensors[0].shape[0]  # type: ignore[union-attr]
         if not fits:
             return False
     return native.applies(x, s, *(onto or ()), *(t for step in steps for t in step.tensors if t is not None))
@@ -137,7 +146,8 @@ def chain(
     """One step after the other, the last one's results added to `onto`."""
     residual = onto is not None and onto[0] is x and onto[1] is s
     given = (None, None) if onto is None or residual else onto
-    hows, tensors = tuple(step.how for step in steps), (t for step in steps for t in step.tensors)
+    hows = tuple((step.how, len(step.tensors)) for step in steps)
+    tensors = [t for step in steps for t in step.tensors]
     y, t, *_ = _Chain.apply(x, s, *given, residual, torch.is_grad_enabled(), hows, *tensors)
     return y, t
 
@@ -153,12 +163,12 @@ class _Chain(Function):
         onto_s: Tensor | None,
         residual: bool,
         keep: bool,
-        hows: tuple[Map | Mixture, ...],
+        hows: Hows,
         *tensors: Tensor | None,
     ) -> tuple[Tensor, ...]:
         onto = (x, s) if residual else (onto_x, onto_s)
         now, kept = (x, s), list[Tensor]()
-        for i, (how, given) in enumerate(zip(hows, _dealt(hows, tensors), strict=True)):
+        for i, (how, given) in enumerate(_dealt(hows, tensors)):
             last = i == len(hows) - 1
             made = how.forward(now[0], s if how.beside else now[1], given, onto if last else (None, None))
             kept += made if keep and not last else ()
@@ -176,7 +186,8 @@ class _Chain(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, s, *others = ctx.saved_tensors
-        count = sum(map(_count, ctx.hows))
+        needed = ctx.needs_input_grad
+        count = sum(count for _, count in ctx.hows)
         tensors, kept = others[:count], others[count:]
         given = [x.new_zeros(size) if g is None else g for g, size in zip(grads[:2], ctx.sizes, strict=True)]
         if torch.is_grad_enabled():
@@ -186,8 +197,8 @@ class _Chain(Function):
                 found = _again(x, s, tensors, ctx.hows, ctx.residual, given)
             found = tuple(None if t is None else t.detach() for t in found)
         else:
-            found = _backwards(x, s, tensors, kept, ctx.hows, ctx.residual, given, any(ctx.needs_input_grad[:2]))
-        onto = (g if needed else None for g, needed in zip(given, ctx.needs_input_grad[2:4], strict=True))
+            found = _backwards(x, s, tensors, kept, ctx.hows, ctx.residual, given, any(needed[:2]))
+        onto = (g if needed else None for g, needed in zip(given, needed[2:4], strict=True))
         return *found[:2], *onto, None, None, None, *found[2:]
 
 
@@ -196,22 +207,22 @@ def _backwards(
     s: Tensor,
     tensors: Tensors,
     kept: Sequence[Tensor],
-    hows: Sequence[Map | Mixture],
+    hows: Hows,
     residual: bool,
     grads: Sequence[Tensor],
     below: bool,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the tensors, step by step from the last."""
     made: list[Any] = [(x, s)]
-    for how in hows[:-1]:
+    for how, _ in hows[:-1]:
         size = 3 if isinstance(how, Mixture) else 2
         made.append(tuple(kept[:size]))
         kept = kept[size:]
     grad: Any = tuple(grads)
     plus_x, plus_s = grad if residual else (None, None)
     found: list[tuple[Tensor | None, ...]] = []
-    for i, given in reversed(list(enumerate(_dealt(hows, tensors)))):
-        how, into, first = hows[i], made[i], i == 0
+    for i, (how, given) in reversed(list(enumerate(_dealt(hows, tensors)))):
+        into, first = made[i], i == 0
         plus = plus_x if first else None, plus_s if first or how.beside else None
         scalars = s if how.beside else into[1]
         results = made[i + 1] if i + 1 < len(hows) else None
@@ -224,37 +235,27 @@ def _backwards(
 
 
 def _again(
-    x: Tensor, s: Tensor, tensors: Tensors, hows: Sequence[Map | Mixture], residual: bool, grads: Sequence[Tensor]
+    x: Tensor, s: Tensor, tensors: Tensors, hows: Hows, residual: bool, grads: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
     """The same as functions that can be differentiated again."""
 
     def clear(x: Tensor, s: Tensor, *tensors: Tensor | None) -> Stream:
         now = x, s
-        for how, given in zip(hows, _dealt(hows, tensors), strict=True):
+        for how, given in _dealt(hows, tensors):
             now = how.clear(now[0], s if how.beside else now[1], given)
         return (x + now[0], s + now[1]) if residual else now
 
     return tuple(gradients(clear, (x, s, *tensors), grads))
 
 
-def _dealt(hows: Sequence[Map | Mixture], tensors: Tensors) -> list[Tensors]:
-    """The tensors of each step."""
-    out = []
-    for how in hows:
-        out.append(tensors[: _count(how)])
-        tensors = tensors[_count(how) :]
+def _dealt(hows: Hows, tensors: Tensors) -> list[tuple[Map | Mixture, Tensors]]:
+    """Each operation with its tensors."""
+    out, at = [], 0
+    for how, count in hows:
+        out.append((how, tensors[at : at + count]))
+        at += count
     return out
-
-
-def _count(how: Map | Mixture) -> int:
-    return 1 if isinstance(how, Mixture) else len(Weights._fields) + 2
 
 
 def _weights(tensors: Tensors) -> Weights:
     return Weights(*tensors[: len(Weights._fields)])  # type: ignore[arg-type]
-
-
-def _one(tensors: Tensors) -> Tensor:
-    (tensor,) = tensors
-    assert tensor is not None
-    return tensor

@@ -1,6 +1,6 @@
 """The equivariant linear map of a plan in C, forwards and backwards, tile by tile of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +20,11 @@ PAST = 1 << 22  # bytes of a result from which it is written past the caches: th
 CALLS = '#pragma GCC optimize("O1")\n'
 SUM = """
 static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }
+/* the first of some parts is written over what was there */
+static void add_part(const real *x, long rows, long width, long ld, real *sum, long first) {
+    for (long r = 0; r < rows; r++) for (long i = 0; i < width; i++)
+        sum[r * width + i] = (first ? 0 : sum[r * width + i]) + x[r * ld + i];
+}
 static void fill(real *to, const real *onto, long n) {
     if (onto) memcpy(to, onto, n * sizeof(real)); else memset(to, 0, n * sizeof(real));
 }
@@ -73,14 +78,20 @@ def backward(
 
 def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, plan: LinearPlan, before: Prologue) -> None:
     kept = [None if t is None else t.contiguous() for t in tensors]
-    x, s = tensors[:2]
+    x = tensors[0]
     assert x is not None
-    assert s is not None
-    together = 0 if before.products is None else lanes(x.shape[-1], before.products)
-    run = native.function(linear_source(plan, before, native.REALS[x.dtype], together), name, len(kept), 6)
-    (c_out, c_in), (s_out, s_in), tokens = weights.mv.shape[:2], weights.s_to_s.shape, s.shape[:-1].numel()
+    (c_out, c_in, _), (s_out, s_in), tokens = weights.mv.shape, weights.s_to_s.shape, x.shape[1:-1].numel()
     threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
-    run(*(None if t is None else t.data_ptr() for t in kept), tokens, c_in, s_in, c_out, s_out, threads)
+    run = _function(name, plan, before, x.dtype, x.shape[-1], len(kept))
+    run(*[None if t is None else t.data_ptr() for t in kept], tokens, c_in, s_in, c_out, s_out, threads)
+
+
+@lru_cache(maxsize=512)
+def _function(
+    name: str, plan: LinearPlan, before: Prologue, real: torch.dtype, channels: int, pointers: int
+) -> Callable[..., None]:
+    together = 0 if before.products is None else lanes(channels, before.products)
+    return native.function(linear_source(plan, before, native.REALS[real], together), name, pointers, 6)
 
 
 @lru_cache(maxsize=256)
@@ -216,13 +227,21 @@ void linear_backward({GIVEN},
         ms = fitting(mv_to_s, {j} * so, ci, after + {j} * co * sip, cip);
         ss = fitting(s_to_s, so, si, after + {j} * (co * sip + so * cip), sip);
     }}
-    long all = wide + {j} * co + so;
+    /* the first thread adds up in the results themselves where their rows need no padding */
+    long all = wide + {j} * co + so, straight_s = si == sip, straight_x = ci == cip;
     real *sums = buffer(threads * all);
-    memset(sums, 0, threads * all * sizeof(real));
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {{
-        real *gw = sums + omp_get_thread_num() * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
+        long thread = omp_get_thread_num();
+        real *gw = sums + thread * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
         real *gss = gms + {j} * so * cip, *gbm = gss + so * sip, *gbs = gbm + {j} * co;
+        if (!thread && straight_s) gsm = g_s_to_mv, gss = g_s_to_s;
+        if (!thread && straight_x) gms = g_mv_to_s;
+        memset(gw, 0, {len(pairs)} * co * cip * sizeof(real));
+        memset(gsm, 0, {j} * co * sip * sizeof(real));
+        memset(gms, 0, {j} * so * cip * sizeof(real));
+        memset(gss, 0, so * sip * sizeof(real));
+        memset(gbm, 0, ({j} * co + so) * sizeof(real));
         real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
         real *part = buffer(TOKENS * (ci > si ? ci : si)), *one = past ? buffer({blades} * {SOME} * cx) : 0;
         {buffers.made}
@@ -262,15 +281,15 @@ void linear_backward({GIVEN},
         {buffers.freed}
         SETTLE;
     }}
-    for (long thread = 1; thread < threads; thread++) for (long l = 0; l < all; l++) sums[l] += sums[thread * all + l];
     real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
+    for (long thread = 1; thread < threads; thread++) add(gw + thread * all, gw, {len(pairs)} * co * cip);
     unmix(gw, co, ci, g_weight, turned ? 1 : cip, turned ? co : 1, co * cip);
-    for (long r = 0; r < {j} * co; r++) memcpy(g_s_to_mv + r * si, gsm + r * sip, si * sizeof(real));
-    for (long r = 0; r < {j} * so; r++) memcpy(g_mv_to_s + r * ci, gms + r * cip, ci * sizeof(real));
-    for (long r = 0; r < so; r++) memcpy(g_s_to_s + r * si, gss + r * sip, si * sizeof(real));
-    if (g_bias_mv || g_bias_s) {{
-        memcpy(g_bias_mv, gss + so * sip, {j} * co * sizeof(real));
-        memcpy(g_bias_s, gss + so * sip + {j} * co, so * sizeof(real));
+    for (long thread = 0; thread < threads; thread++, gsm += all, gms += all, gss += all) {{
+        if (thread || !straight_s) add_part(gsm, {j} * co, si, sip, g_s_to_mv, !thread);
+        if (thread || !straight_x) add_part(gms, {j} * so, ci, cip, g_mv_to_s, !thread);
+        if (thread || !straight_s) add_part(gss, so, si, sip, g_s_to_s, !thread);
+        if (g_bias_mv || g_bias_s) add_part(gss + so * sip, 1, {j} * co, 0, g_bias_mv, !thread);
+        if (g_bias_mv || g_bias_s) add_part(gss + so * sip + {j} * co, 1, so, 0, g_bias_s, !thread);
     }}
     free(w); free(sums);
 }}

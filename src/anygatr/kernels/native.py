@@ -37,13 +37,10 @@ GRAIN = 4096  # numbers per blade below which a second thread does not pay
 
 def applies(*tensors: Tensor) -> bool:
     """Whether C functions can work on these tensors: plain CPU tensors of one real type, and a compiler at hand."""
-    first = tensors[0]
-    return (
-        not torch.compiler.is_compiling()
-        and all(t.device.type == "cpu" and t.dtype == first.dtype and type(t) in PLAIN for t in tensors)
-        and first.dtype in REALS
-        and compiler() is not None
-    )
+    real = tensors[0].dtype
+    if torch.compiler.is_compiling() or real not in REALS or compiler() is None:
+        return False
+    return all(type(t) in PLAIN and t.dtype is real and t.is_cpu for t in tensors)
 
 
 PLAIN = (Tensor, torch.nn.Parameter)

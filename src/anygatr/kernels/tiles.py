@@ -102,9 +102,14 @@ static const real *fitting(const real *from, long rows, long width, real *to, lo
     padded(from, rows, width, to, ld);
     return to;
 }}
+{_turn(real)}
 static void transposed(const real *from, long stride, long rows, long width, real *to, long ld) {{
-    for (long i = 0; i < rows; i += LANES) for (long j = 0; j < width; j++)
-        for (long l = i; l < LEAST(i + LANES, ld); l++) to[j * ld + l] = l < rows ? from[l * stride + j] : 0;
+    for (long i = 0; i < rows; i += LANES) {{
+        long whole = i + LANES <= rows ? width / LANES * LANES : 0;
+        for (long j = 0; j < whole; j += LANES) turn(from + i * stride + j, stride, to + j * ld + i, ld);
+        for (long j = whole; j < width; j++)
+            for (long l = i; l < LEAST(i + LANES, ld); l++) to[j * ld + l] = l < rows ? from[l * stride + j] : 0;
+    }}
 }}
 static void add_rows(const real *x, long rows, long width, real *sum) {{
     for (long r = 0; r < rows; r++) for (long i = 0; i < width; i++) sum[i] += x[r * width + i];
@@ -129,6 +134,41 @@ static void {kind}_{vectors}_{rows}(long n, const real *a, long ra, long ca, con
     {" ".join(f"*({kind} *)(c + {i} * ldc + {j} * LANES) = c{i}_{j};" for i, j in places)}
 }}
 """
+
+
+def _turn(real: str) -> str:
+    """C of the transpose of a square block, as wide as a vector, in registers."""
+    size, integer = (8, "long long") if real == "double" else (4, "int")
+    return f"""#if defined(__clang__) || __GNUC__ >= 12
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef {integer} places __attribute__((vector_size(BYTES)));
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (places){{__VA_ARGS__}})
+#endif
+static void turn(const real *from, long stride, real *to, long ld) {{
+#ifdef __AVX512F__
+{_exchanges(64 // size)}
+#else
+{_exchanges(32 // size)}
+#endif
+}}"""
+
+
+def _exchanges(lanes: int) -> str:
+    """Blocks off the diagonal change places: of half the size first, then of a quarter, down to single numbers."""
+    rows = range(lanes)
+    body = "".join(f"vec r{i} = AT(from + {i} * stride);\n" for i in rows)
+    apart = lanes // 2
+    while apart:
+        upper = [lane if not lane & apart else lanes + lane - apart for lane in rows]
+        lower = [lane + apart if not lane & apart else lanes + lane for lane in rows]
+        for i in (row for row in rows if not row & apart):
+            a, b = f"r{i}", f"r{i + apart}"
+            body += (
+                f"{{ vec a = {a}, b = {b}; {a} = PICK(a, b, {str(upper)[1:-1]}); {b} = PICK(a, b, {str(lower)[1:-1]}); }}\n"
+            )
+        apart //= 2
+    return body + "\n".join(f"AT(to + {i} * ld) = r{i};" for i in rows)
 
 
 def _past(places: list[tuple[int, int]]) -> str:

@@ -7,6 +7,7 @@ from anygatr.nn.activation import GatedGELU
 from anygatr.nn.norm import LayerNorm
 
 Stream = tuple[Tensor, Tensor]
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
@@ -21,11 +22,11 @@ def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prolo
 
 def untouched(*layers: tuple[nn.Module, type[nn.Module]]) -> bool:
     """Whether all layers are of these kinds of ours, without hooks: nobody can tell where their work is done."""
-    return all(type(layer) is kind and "forward" not in vars(layer) and not _hooked(layer) for layer, kind in layers)
-
-
-def _hooked(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+    for layer, kind in layers:
+        own = layer.__dict__
+        if type(layer) is not kind or "forward" in own or any(own[name] for name in HOOKS):
+            return False
+    return True
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:

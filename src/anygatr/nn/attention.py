@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anygatr.features import Inner
 from anygatr.geometry import Geometry
 from anygatr.kernels.attend import AttendPlan, Layout, attend
-from anygatr.kernels.attend_native import Comparison, Streams
+from anygatr.kernels.attend_native import Comparison, Streams, feature_weights
 from anygatr.kernels.chain import Step, chain, chainable, chains, mixed
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import autocast_type, lengthened, without_autocast
@@ -77,7 +77,8 @@ class Attend(nn.Module):
             x, s = self._turned(queries, packed, of_keys=keys is None)
             kx, ks = (None, None) if keys is None else self._turned(keys, packed, of_keys=True)
             layout = Layout(s.shape[-2], s.shape[-2] if ks is None else ks.shape[-2], mask, packed)
-            return attend(Streams(x, s, kx, ks), self._weights(x), layout, self.scale, self.plan, short)
+            weights = feature_weights(tuple(self.log_weights), self.heads, self.head.mv, x)
+            return attend(Streams(x, s, kx, ks), weights, layout, self.scale, self.plan, short)
 
     def step(
         self,
@@ -87,7 +88,7 @@ class Attend(nn.Module):
     ) -> Step:
         """Attention of a stream to itself, without positions, as a part of a chain whose tokens are those of x."""
         layout = Layout(x.shape[-2], x.shape[-2], mask, packed)
-        return mixed(self._weights(x), layout, self.scale, self.plan.comparison)
+        return mixed(tuple(self.log_weights), layout, self.scale, self.plan.comparison)
 
     @property
     def scale(self) -> float:
@@ -120,11 +121,6 @@ class Attend(nn.Module):
         last = s.shape[-1] - (self.key_heads * self.head.s if of_keys else 0)
         by_head = s[..., :last].unflatten(-1, (-1, self.head.s))
         return x, torch.cat([rotate(by_head, position).flatten(-2), s[..., last:]], -1)
-
-    def _weights(self, like: Tensor) -> Float[Tensor, "w h c"]:
-        if not self.log_weights:
-            return like.new_empty(0, self.heads, self.head.mv)
-        return torch.stack([weight.exp() for weight in self.log_weights]).to(like.dtype)
 
 
 class SelfAttention(nn.Module):
@@ -185,14 +181,11 @@ class SelfAttention(nn.Module):
 
     def _steps(self, x: Tensor, batch: Batch, before: Prologue) -> tuple[Step, ...]:
         """What can run as one; nothing where something is between or may be looked at."""
-        between = self.again is not None or self.norm is not None or self.attend.rope
-        if (
-            between
-            or not chainable(x)
-            or not untouched((self.qkv, EquiLinear), (self.attend, Attend), (self.out, EquiLinear))
-        ):
+        qkv, mixture, out = self.qkv, self.attend, self.out
+        between = self.again is not None or self.norm is not None or mixture.rope
+        if between or not chainable(x) or not untouched((qkv, EquiLinear), (mixture, Attend), (out, EquiLinear)):
             return ()
-        return self.qkv.step(x, before), self.attend.step(x, batch.mask, batch.packed), self.out.step(x)
+        return qkv.step(x, before), mixture.step(x, batch.mask, batch.packed), out.step(x)
 
 
 class CrossAttention(nn.Module):

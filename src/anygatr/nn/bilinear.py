@@ -86,10 +86,10 @@ class GeometricBilinear(nn.Module):
         self, x: Float[Tensor, "k *tokens _"], reference: Float[Tensor, "*#tokens 1"], before: Prologue
     ) -> tuple[Step, ...]:
         """The same as a part of a chain whose tokens are those of x; nothing where it cannot be."""
-        odd = any(self.odd)
+        odd, factors, out = any(self.odd), self.factors, self.out
         if self.norm is not None or (odd and reference.requires_grad):
             return ()
-        if not untouched((self.factors, EquiLinear), (self.out, EquiLinear)):
+        if not untouched((factors, EquiLinear), (out, EquiLinear)):
             return ()
         then = Prologue(scalars=before.scalars, products=self.plan, referred=odd)
-        return self.factors.step(x, before), self.out.step(x, then, True, reference if odd else None)
+        return factors.step(x, before), out.step(x, then, True, reference if odd else None)

@@ -65,9 +65,10 @@ class MLP(nn.Module):
 
     def _steps(self, x: Tensor, reference: Tensor, before: Prologue) -> tuple[Step, ...]:
         """What can run as one; nothing where somebody may look between."""
-        ours = (self.bilinear, GeometricBilinear), (self.activation, GatedGELU), (self.out, EquiLinear)
-        first = self.bilinear.steps(x, reference, before) if chainable(x) and untouched(*ours) else ()
-        return (*first, self.out.step(x, self.activation.prologue)) if first else ()
+        bilinear, activation, out = self.bilinear, self.activation, self.out
+        ours = (bilinear, GeometricBilinear), (activation, GatedGELU), (out, EquiLinear)
+        first = bilinear.steps(x, reference, before) if chainable(x) and untouched(*ours) else ()
+        return (*first, out.step(x, activation.prologue)) if first else ()
 
 
 class Block(nn.Module):
@@ -96,12 +97,13 @@ class Block(nn.Module):
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
         """The stream after attention and MLP."""
         stream = x, s
-        x, s, before = ahead(self.norm, *stream)
-        if self.dropout.idle:
+        norm, dropout = self.norm, self.dropout
+        x, s, before = ahead(norm, *stream)
+        if dropout.idle:
             stream = self.attention(x, s, batch, before, stream)
         else:
-            stream = add(stream, self.dropout(*self.attention(x, s, batch, before)))
-        x, s, before = ahead(self.norm, *stream)
+            stream = add(stream, dropout(*self.attention(x, s, batch, before)))
+        x, s, before = ahead(norm, *stream)
         return self.mlp(x, s, batch.reference, before, stream)
 
 

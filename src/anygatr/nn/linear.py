@@ -17,6 +17,7 @@ from anygatr.nn import init
 from anygatr.nn.width import Width
 
 # axes: k blades, m maps, j invariant blades
+PARAMETERS = ("weight", "s_to_mv", "mv_to_s", "s_to_s", "bias_mv", "bias_s")
 
 
 class EquiLinear(nn.Module):
@@ -92,8 +93,9 @@ class EquiLinear(nn.Module):
         beside: bool = False,
         reference: Float[Tensor, "*#tokens 1"] | None = None,
     ) -> Step:
-        """The same as a part of a chain, whose tokens are those of x."""
-        return mapped(x, self._weights, self.mixing, Map(self.plan, before, beside), reference)
+        """The same as a part of a chain, whose tokens are those of x; for a layer whose parameters are its own."""
+        weights = Weights(*map(self._parameters.get, PARAMETERS))  # type: ignore[arg-type]
+        return mapped(x, weights, Map(self.plan, before, beside), reference)
 
     @property
     def _weights(self) -> Weights:
