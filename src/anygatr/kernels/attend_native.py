@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anygatr.features import Feature, Inner
 from anygatr.kernels import native
+from anygatr.kernels.across import across
 from anygatr.kernels.exponential import exponential
 from anygatr.kernels.row_source import EMITTERS, row_source
 from anygatr.kernels.tiles import matrix_product
@@ -145,32 +146,12 @@ def attend_source(features: tuple[Feature, ...], blades: int, mixed: tuple[int, 
     sizes = f"#define C {width}\n#define BLADES {blades}\n#define MIXED {len(mixed)}\n"
     sizes += f"#define SIZE {sum(f.size for f in features)}\n"
     blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n"
-    return matrix_product(real) + sizes + blocks + rows + exponential(real) + COMMON + FORWARD + BACKWARD
+    return matrix_product(real) + sizes + blocks + rows + exponential(real) + across(real) + COMMON + FORWARD + BACKWARD
 
 
 COMMON = """
 #define FAR ((real)-1e30)
-/* by halves: one after the other, numbers would wait for each other */
-typedef real quarter __attribute__((vector_size(BYTES / 4), aligned(sizeof(real))));
-#define QUARTER (LANES / 4)
-static inline real sum_of(vec x) {
-    half h = *(half *)&x + *((half *)&x + 1);
-    quarter q = *(quarter *)&h + *((quarter *)&h + 1);
-    real s = q[0];
-    for (int l = 1; l < QUARTER; l++) s += q[l];
-    return s;
-}
-#define MORE(a, b) ((a) > (b) ? (a) : (b))
-static inline real most_of(vec x) {
-    real h[HALF], s;
-    for (int l = 0; l < HALF; l++) h[l] = MORE(x[l], x[l + HALF]);
-    for (int l = 0; l < QUARTER; l++) h[l] = MORE(h[l], h[l + QUARTER]);
-    s = h[0];
-    for (int l = 1; l < QUARTER; l++) s = MORE(s, h[l]);
-    return s;
-}
-static inline vec larger(vec a, vec b) { ivec w = a > b; return (vec)(((ivec)a & w) | ((ivec)b & ~w)); }
-
+#define LOG(x) (sizeof(real) == sizeof(float) ? logf(x) : log(x))
 /* channels of one kind of head: x and s begin at its first channel, tokens are X and S numbers apart, blades K */
 typedef struct { const real *x, *s; real *gx, *gs; long X, S, K; } part;
 typedef struct { part query, key, value; long heads, key_heads, scalars, F, W, Fp, Wp; const real *w; } problem;
@@ -191,29 +172,41 @@ static problem of(const real *x, const real *s, const real *kx, const real *ks, 
 /* row r of a sample whose first token is `at`, for key head g: queries of all heads that share it, token by token */
 #define TOKEN(r) (at + (r) / each)
 #define HEAD(r) (g * each + (r) % each)
-static void scalars_to(const part *q, long token, long head, long scalars, real *to) {
-    for (long j = 0; j < scalars; j++) to[j] = q->s[token * q->S + head * scalars + j];
+/* the rows from r on that are heads of one token, n of them at most */
+#define TOGETHER(r, n) LEAST(each - (r) % each, n)
+static inline void copied(const real *restrict from, real *restrict to, long n) {
+    for (long i = 0; i < n; i += LANES) {
+        if (i + LANES <= n) { AT(to + i) = AT(from + i); continue; }
+        for (long j = i; j < n; j++) to[j] = from[j];
+    }
 }
-static void scalars_from(const part *q, long token, long head, long scalars, const real *from) {
-    for (long j = 0; j < scalars; j++) q->gs[token * q->S + head * scalars + j] = from[j];
+static void scalars_to(const part *q, long token, long head, long count, long scalars, real *to, long ld) {
+    for (long r = 0; r < count; r++) copied(q->s + token * q->S + (head + r) * scalars, to + r * ld, scalars);
+}
+static void scalars_from(const part *q, long token, long head, long count, long scalars, const real *from, long ld) {
+    for (long r = 0; r < count; r++) copied(from + r * ld, q->gs + token * q->S + (head + r) * scalars, scalars);
 }
 static void query_rows(const problem *p, long at, long g, long each, long first, long n, real *to) {
-    for (long r = 0; r < n; r++, to += p->Fp) {
-        long token = TOKEN(first + r), head = HEAD(first + r);
-        query_row(p->query.x + token * p->query.X + head * C, p->w, to, p->query.K, p->heads, head);
-        scalars_to(&p->query, token, head, p->scalars, to + SIZE * C);
+    for (long r = 0, some; r < n; r += some) {
+        long token = TOKEN(first + r), head = HEAD(first + r), ld = p->Fp;
+        const real *from = p->query.x + token * p->query.X + head * C;
+        some = TOGETHER(first + r, n - r);
+        query_rows_of(from, p->w, to + r * ld, p->query.K, p->heads, head, some, ld);
+        scalars_to(&p->query, token, head, some, p->scalars, to + r * ld + SIZE * C, ld);
     }
 }
 static void key_rows(const problem *p, long at, long g, long n, real *to) {
     for (long r = 0; r < n; r++, to += p->Fp) {
-        key_row(p->key.x + (at + r) * p->key.X + g * C, p->w, to, p->key.K, p->heads, g);
-        scalars_to(&p->key, at + r, g, p->scalars, to + SIZE * C);
+        key_rows_of(p->key.x + (at + r) * p->key.X + g * C, p->w, to, p->key.K, p->heads, g, 1, 0);
+        scalars_to(&p->key, at + r, g, 1, p->scalars, to + SIZE * C, 0);
     }
 }
 static void value_rows(const part *v, long at, long g, long each, long first, long n, long scalars, real *to, long ld) {
-    for (long r = 0; r < n; r++, to += ld) {
-        value_row(v->x + TOKEN(first + r) * v->X + HEAD(first + r) * C, 0, to, v->K, 0, 0);
-        scalars_to(v, TOKEN(first + r), HEAD(first + r), scalars, to + MIXED * C);
+    for (long r = 0, some; r < n; r += some) {
+        long token = TOKEN(first + r), head = HEAD(first + r);
+        some = TOGETHER(first + r, n - r);
+        value_rows_of(v->x + token * v->X + head * C, 0, to + r * ld, v->K, 0, 0, some, ld);
+        scalars_to(v, token, head, some, scalars, to + r * ld + MIXED * C, ld);
     }
 }
 static void bias_of(const unsigned char *mask, long keys, real *bias, long all) {
@@ -277,26 +270,33 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
                         AT(row + c) = AT(row + c) * (real)*scale + AT(bias + c);
                         most = larger(AT(row + c), most);
                     }
-                    real now = most_of(most), less = j ? exp(was - now) : 0;
-                    for (long c = 0; c < mp; c += LANES) all += AT(row + c) = exponential(AT(row + c) - now);
-                    top[i - start + r] = now;
-                    sum[i - start + r] = (j ? less * sum[i - start + r] : 0) + sum_of(all);
+                    most = most_of(most);
+                    for (long c = 0; c < mp; c += LANES) all += AT(row + c) = exponential(AT(row + c) - most);
+                    all = sum_of(all);
+                    top[i - start + r] = most[0];
+                    if (keys <= KEYS) {  /* no more to come: fewer weights than mixed numbers */
+                        sum[i - start + r] = all[0];
+                        all = 1 / all;
+                        for (long c = 0; c < mp; c += LANES) AT(row + c) *= all;
+                        continue;
+                    }
+                    real less = j ? exp(was - most[0]) : 0;
+                    sum[i - start + r] = (j ? less * sum[i - start + r] : 0) + all[0];
                     if (j) for (long c = 0; c < p.W; c++) o[r * Wp + c] *= less;
-                    if (keys > KEYS) continue;
-                    less = 1 / sum[i - start + r];  /* no more keys to come: fewer weights than mixed numbers */
-                    for (long c = 0; c < mp; c += LANES) AT(row + c) *= less;
                 }
                 product(n, Wp, m, logits, ld, 1, vb, Wp, o, Wp, j ? o : 0, Wp);
             }
         }
-        for (long r = start; r < end; r++) {
-            real *o = mixed + (r - start) * Wp, less = keys ? 1 / sum[r - start] : 0;
+        if (keys > KEYS) for (long r = 0; r < end - start; r++) for (long c = 0; c < p.W; c++) mixed[r * Wp + c] /= sum[r];
+        if (!keys) memset(mixed, 0, (end - start) * Wp * sizeof(real));
+        for (long r = start, some; r < end; r += some) {
             long token = TOKEN(r), head = HEAD(r);
-            if (keys > KEYS) for (long c = 0; c < p.W; c++) o[c] *= less;
-            if (!keys) memset(o, 0, p.W * sizeof(real));
-            value_row_backward(0, 0, o, out.gx + token * out.X + head * C, 0, out.K, 0, 0);
-            scalars_from(&out, token, head, scalars, o + MIXED * C);
-            total[token * heads + head] = keys ? top[r - start] + log(sum[r - start]) : 0;
+            real *o = mixed + (r - start) * Wp;
+            some = TOGETHER(r, end - r);
+            value_rows_backward(0, 0, o, out.gx + token * out.X + head * C, 0, out.K, 0, 0, some, Wp);
+            scalars_from(&out, token, head, some, scalars, o + MIXED * C, Wp);
+            for (long l = 0; l < some; l++)
+                total[token * heads + head + l] = keys ? top[r - start + l] + LOG(sum[r - start + l]) : 0;
         }
     }
     free(kb); free(kt); free(vb); free(qb); free(logits); free(mixed); free(bias); free(top); free(sum);
@@ -360,28 +360,31 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
                     AT(weights + c) = exponential(AT(weights + c) * (real)*scale + AT(bias + c - r * ld) - total[place]);
                     both += AT(ds + c) *= AT(weights + c);
                 }
-                real dot = blocks > 1 ? dots[place] : sum_of(both);
-                for (long c = r * ld; c < r * ld + mp; c += LANES) AT(ds + c) -= AT(weights + c) * dot;
+                both = blocks > 1 ? (vec){0} + dots[place] : sum_of(both);
+                for (long c = r * ld; c < r * ld + mp; c += LANES)
+                    AT(ds + c) = (AT(ds + c) - AT(weights + c) * both) * (real)*scale;
             }
             product(n, Fp, m, ds, ld, 1, kb, Fp, gq, Fp, 0, 0);
-            for (long r = 0; r < n; r++) {
+            for (long r = 0, some; r < n; r += some) {
                 long token = TOKEN(i + r), head = HEAD(i + r), place = token * p.query.X + head * C;
-                real *row = gq + r * Fp, *to = blocks > 1 ? own + (token * heads + head) * p.F : row;
-                for (long c = 0; c < p.F; c++) to[c] = (blocks > 1 ? to[c] : 0) + (real)*scale * row[c];
-                if (blocks > 1) continue;
-                query_row_backward(x + place, w, row, gx + place, own_w, p.query.K, heads, head);
-                scalars_from(&p.query, token, head, scalars, row + SIZE * C);
+                some = TOGETHER(i + r, n - r);
+                if (blocks > 1) {
+                    real *to = own + (token * heads + head) * p.F;
+                    for (long l = 0; l < some; l++) for (long c = 0; c < p.F; c++) to[l * p.F + c] += gq[(r + l) * Fp + c];
+                    continue;
+                }
+                query_rows_backward(x + place, w, gq + r * Fp, gx + place, own_w, p.query.K, heads, head, some, Fp);
+                scalars_from(&p.query, token, head, some, scalars, gq + r * Fp + SIZE * C, Fp);
             }
             product(m, Wp, n, weights, 1, ld, ob, Wp, gv, Wp, gv, Wp);
             product(m, Fp, n, ds, 1, ld, qb, Fp, gk, Fp, gk, Fp);
         }
         for (long r = 0; r < m; r++) {
             long token = k_at[b] + j + r, place = token * p.key.X + g * C;
-            for (long c = 0; c < p.F; c++) gk[r * Fp + c] *= (real)*scale;
-            key_row_backward(p.key.x + place, w, gk + r * Fp, p.key.gx + place, 0, p.key.K, heads, g);
-            scalars_from(&p.key, token, g, scalars, gk + r * Fp + SIZE * C);
-            value_row_backward(0, 0, gv + r * Wp, p.value.gx + place, 0, p.value.K, 0, 0);
-            scalars_from(&p.value, token, g, scalars, gv + r * Wp + MIXED * C);
+            key_rows_backward(p.key.x + place, w, gk + r * Fp, p.key.gx + place, 0, p.key.K, heads, g, 1, 0);
+            scalars_from(&p.key, token, g, 1, scalars, gk + r * Fp + SIZE * C, 0);
+            value_rows_backward(0, 0, gv + r * Wp, p.value.gx + place, 0, p.value.K, 0, 0, 1, 0);
+            scalars_from(&p.value, token, g, 1, scalars, gv + r * Wp + MIXED * C, 0);
         }
     }
     if (sums) {
@@ -389,14 +392,11 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
         for (long t = 0; t < tokens; t++) {
             long b = sample_of(t, q_at, samples);
             if (k_at[b + 1] - k_at[b] <= KEYS) continue;
-            for (long h = 0; h < heads; h++) {
-                real *row = sums + (t * heads + h) * p.F;
-                long place = t * p.query.X + h * C;
-                for (long k = 1; k < threads; k++)
-                    for (long c = 0; c < p.F; c++) row[c] += row[k * tokens * heads * p.F + c];
-                query_row_backward(x + place, w, row, gx + place, own_w, p.query.K, heads, h);
-                scalars_from(&p.query, t, h, scalars, row + SIZE * C);
-            }
+            real *row = sums + t * heads * p.F;
+            for (long k = 1; k < threads; k++)
+                for (long c = 0; c < heads * p.F; c++) row[c] += row[k * tokens * heads * p.F + c];
+            query_rows_backward(x + t * p.query.X, w, row, gx + t * p.query.X, own_w, p.query.K, heads, 0, heads, p.F);
+            scalars_from(&p.query, t, 0, heads, scalars, row + SIZE * C, p.F);
         }
     }
     free(kb); free(kt); free(vb); free(vt); free(qb); free(ob); free(weights);

@@ -2,6 +2,7 @@
 
 VECTORS = 3  # columns of a tile, in vectors: with eight rows they fill most registers of the widest machines
 ROWS = (8, 4, 2, 1)  # machines with fewer registers begin with the second
+WIDTHS = (64, 32)  # bytes of a vector where the compiler has AVX-512, and elsewhere
 
 
 def matrix_product(real: str) -> str:
@@ -18,10 +19,10 @@ def matrix_product(real: str) -> str:
 #include <string.h>
 typedef {real} real;
 #ifdef __AVX512F__
-#define BYTES 64
+#define BYTES {WIDTHS[0]}
 #define WHICH 0
 #else
-#define BYTES 32
+#define BYTES {WIDTHS[1]}
 #define WHICH 1
 #endif
 #define ROWS ({ROWS[0]} >> WHICH)
@@ -136,9 +137,15 @@ static void {kind}_{vectors}_{rows}(long n, const real *a, long ra, long ca, con
 """
 
 
+def lanes_of(real: str, width: int) -> int:
+    """How many numbers a vector of so many bytes has."""
+    return width // {"float": 4, "double": 8}[real]
+
+
 def _turn(real: str) -> str:
     """C of the transpose of a square block, as wide as a vector, in registers."""
-    size, integer = (8, "long long") if real == "double" else (4, "int")
+    integer = {"float": "int", "double": "long long"}[real]
+    wide, narrow = (_exchanges(lanes_of(real, width)) for width in WIDTHS)
     return f"""#if defined(__clang__) || __GNUC__ >= 12
 #define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -147,9 +154,9 @@ typedef {integer} places __attribute__((vector_size(BYTES)));
 #endif
 static void turn(const real *from, long stride, real *to, long ld) {{
 #ifdef __AVX512F__
-{_exchanges(64 // size)}
+{wide}
 #else
-{_exchanges(32 // size)}
+{narrow}
 #endif
 }}"""
 
