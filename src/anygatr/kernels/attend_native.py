@@ -19,6 +19,7 @@ from anygatr.kernels.tiles import matrix_product
 KEYS = 512  # of a block: with their rows and the logits of some queries they fit the second cache
 QUERIES = 64
 CHUNK = 2048  # rows of queries that a thread takes at a time
+LINES = 32  # of the next sample that are fetched before each product of a few rows
 
 
 class Comparison(NamedTuple):
@@ -145,7 +146,7 @@ def attend_source(features: tuple[Feature, ...], blades: int, mixed: tuple[int, 
     rows = "".join(row_source(name, parts, key, blades, real) for name, parts, key in roles)
     sizes = f"#define C {width}\n#define BLADES {blades}\n#define MIXED {len(mixed)}\n"
     sizes += f"#define SIZE {sum(f.size for f in features)}\n"
-    blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n"
+    blocks = f"#define KEYS {KEYS}\n#define QUERIES {QUERIES}\n#define CHUNK {CHUNK}\n#define SOME {LINES}\n"
     return matrix_product(real) + sizes + blocks + rows + exponential(real) + across(real) + COMMON + FORWARD + BACKWARD
 
 
@@ -213,6 +214,18 @@ static void bias_of(const unsigned char *mask, long keys, real *bias, long all) 
     for (long j = 0; j < keys; j++) bias[j] = mask && !mask[j] ? FAR : 0;
     for (long j = keys; j < all; j++) bias[j] = FAR;
 }
+/* the lines that the next task needs, if it begins a short sample: first[0] with the others behind it */
+static void expect(const part *const *parts, long count, const long *at, long b, long samples, long last, lines *first) {
+    first[0] = (lines){0};
+    if (!last || b + 1 >= samples || at[b + 2] - at[b + 1] > KEYS) return;
+    long t = at[b + 1], n = at[b + 2] - t;
+    for (long i = 0; i < count; i++) {
+        const part *q = parts[i];
+        lines *then = first + 2 * i + 1;
+        first[2 * i] = LINES(q->x + t * q->X, n * q->X, q->K, BLADES, SOME, then);
+        *then = LINES(q->s + t * q->S, n * q->S, 0, 1, SOME, i + 1 < count ? then + 1 : 0);
+    }
+}
 static real *zeros(long numbers) { real *out = buffer(numbers); memset(out, 0, numbers * sizeof(real)); return out; }
 /* the sample that a task or token belongs to, those of sample b being first[b], ..., first[b + 1] - 1 */
 static long sample_of(long task, const long *first, long samples) {
@@ -238,7 +251,7 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
             const long *q_at, const long *k_at, const double *scale, real *out_x, real *out_s, real *total,
             long tokens, long key_tokens, long samples, long heads, long key_heads, long scalars, long threads) {
     problem p = of(x, s, kx, ks, w, 0, 0, 0, 0, tokens, key_tokens, heads, key_heads, scalars);
-    part out = {0, 0, out_x, out_s, heads * C, heads * scalars, tokens * heads * C};
+    part out = {out_x, out_s, out_x, out_s, heads * C, heads * scalars, tokens * heads * C};
     long each = heads / key_heads, *first = tasks_of(q_at, samples, each, CHUNK, key_heads);
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -247,11 +260,13 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
     real *kb = zeros(most * Fp), *kt = buffer(p.F * room), *vb = zeros(most * Wp), *qb = zeros(QUERIES * Fp);
     real *logits = buffer(QUERIES * room), *mixed = buffer(many * Wp), *bias = buffer(room);
     real *top = buffer(many), *sum = buffer(many);
-    #pragma omp for schedule(dynamic)
+    #pragma omp for schedule(dynamic, first[samples] / (8 * threads) + 1)
     for (long task = 0; task < first[samples]; task++) {
         long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;
         long chunks = (rows + CHUNK - 1) / CHUNK, g = (task - first[b]) / chunks, keys = k_at[b + 1] - k_at[b];
         long start = (task - first[b]) % chunks * CHUNK, end = LEAST(start + CHUNK, rows);
+        lines soon[4];
+        expect((const part *[]){&p.query, &out}, 2, q_at, b, samples, task + 1 == first[b + 1], soon);
         for (long j = 0; j < keys; j += KEYS) {
             long m = LEAST(KEYS, keys - j), mp = UP(m), ld = mp + LANES;
             key_rows(&p, k_at[b] + j, g, m, kb);
@@ -262,7 +277,7 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
                 long n = LEAST(QUERIES, end - i);
                 real *o = mixed + (i - start) * Wp;
                 query_rows(&p, at, g, each, i, n, qb);
-                product(n, mp, p.F, qb, Fp, 1, kt, ld, logits, ld, 0, 0);
+                multiply(n, mp, p.F, qb, Fp, 1, kt, ld, logits, ld, 0, 0, 0, soon);
                 for (long r = 0; r < n; r++) {
                     real *row = logits + r * ld, was = j ? top[i - start + r] : FAR;
                     vec most = (vec){0} + was, all = {0};
@@ -284,7 +299,7 @@ void attend(const real *x, const real *s, const real *kx, const real *ks, const 
                     sum[i - start + r] = (j ? less * sum[i - start + r] : 0) + all[0];
                     if (j) for (long c = 0; c < p.W; c++) o[r * Wp + c] *= less;
                 }
-                product(n, Wp, m, logits, ld, 1, vb, Wp, o, Wp, j ? o : 0, Wp);
+                multiply(n, Wp, m, logits, ld, 1, vb, Wp, o, Wp, j ? o : 0, Wp, 0, soon);
             }
         }
         if (keys > KEYS) for (long r = 0; r < end - start; r++) for (long c = 0; c < p.W; c++) mixed[r * Wp + c] /= sum[r];
@@ -312,7 +327,8 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
                      real *gw, real *sums, real *dots,
                      long tokens, long key_tokens, long samples, long heads, long key_heads, long scalars, long threads) {
     problem p = of(x, s, kx, ks, w, gx, gs, gkx, gks, tokens, key_tokens, heads, key_heads, scalars);
-    part grad = {grad_x, grad_s, 0, 0, heads * C, heads * scalars, tokens * heads * C};
+    part grad = {grad_x, grad_s, 0, 0, heads * C, heads * scalars, tokens * heads * C}, made = p.query;
+    made.x = gx, made.s = gs;
     long each = heads / key_heads, *first = tasks_of(k_at, samples, 1, KEYS, key_heads);
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -335,9 +351,11 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
     real *qb = zeros(QUERIES * Fp), *ob = zeros(QUERIES * Wp), *weights = buffer(QUERIES * room);
     real *ds = buffer(QUERIES * room), *gq = buffer(QUERIES * Fp), *gk = buffer(most * Fp), *gv = buffer(most * Wp);
     real *bias = buffer(room);
-    #pragma omp for schedule(dynamic)
+    #pragma omp for schedule(dynamic, first[samples] / (8 * threads) + 1)
     for (long task = 0; task < first[samples]; task++) {
         long b = sample_of(task, first, samples), at = q_at[b], rows = (q_at[b + 1] - at) * each;
+        lines soon[6];
+        expect((const part *[]){&p.query, &grad, &made}, 3, q_at, b, samples, task + 1 == first[b + 1], soon);
         long keys = k_at[b + 1] - k_at[b], blocks = (keys + KEYS - 1) / KEYS, g = (task - first[b]) / blocks;
         long j = (task - first[b]) % blocks * KEYS, m = LEAST(KEYS, keys - j), mp = UP(m), ld = mp + LANES;
         key_rows(&p, k_at[b] + j, g, m, kb);
@@ -351,8 +369,8 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
             long n = LEAST(QUERIES, rows - i);
             query_rows(&p, at, g, each, i, n, qb);
             value_rows(&grad, at, g, each, i, n, scalars, ob, Wp);
-            product(n, mp, p.F, qb, Fp, 1, kt, ld, weights, ld, 0, 0);
-            product(n, mp, p.W, ob, Wp, 1, vt, ld, ds, ld, 0, 0);
+            multiply(n, mp, p.F, qb, Fp, 1, kt, ld, weights, ld, 0, 0, 0, soon);
+            multiply(n, mp, p.W, ob, Wp, 1, vt, ld, ds, ld, 0, 0, 0, soon);
             for (long r = 0; r < n; r++) {
                 long place = TOKEN(i + r) * heads + HEAD(i + r);
                 vec both = {0};
@@ -364,7 +382,7 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
                 for (long c = r * ld; c < r * ld + mp; c += LANES)
                     AT(ds + c) = (AT(ds + c) - AT(weights + c) * both) * (real)*scale;
             }
-            product(n, Fp, m, ds, ld, 1, kb, Fp, gq, Fp, 0, 0);
+            multiply(n, Fp, m, ds, ld, 1, kb, Fp, gq, Fp, 0, 0, 0, soon);
             for (long r = 0, some; r < n; r += some) {
                 long token = TOKEN(i + r), head = HEAD(i + r), place = token * p.query.X + head * C;
                 some = TOGETHER(i + r, n - r);
@@ -376,8 +394,8 @@ void attend_backward(const real *x, const real *s, const real *kx, const real *k
                 query_rows_backward(x + place, w, gq + r * Fp, gx + place, own_w, p.query.K, heads, head, some, Fp);
                 scalars_from(&p.query, token, head, some, scalars, gq + r * Fp + SIZE * C, Fp);
             }
-            product(m, Wp, n, weights, 1, ld, ob, Wp, gv, Wp, gv, Wp);
-            product(m, Fp, n, ds, 1, ld, qb, Fp, gk, Fp, gk, Fp);
+            multiply(m, Wp, n, weights, 1, ld, ob, Wp, gv, Wp, gv, Wp, 0, soon);
+            multiply(m, Fp, n, ds, 1, ld, qb, Fp, gk, Fp, gk, Fp, 0, soon);
         }
         for (long r = 0; r < m; r++) {
             long token = k_at[b] + j + r, place = token * p.key.X + g * C;

@@ -17,6 +17,7 @@ from anygatr.kernels.tiles import matrix_product
 TOKENS = 64  # of a tile: all its blades stay in the second cache
 SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
 PAST = 1 << 22  # bytes of a result from which it is written past the caches: they would not keep it
+LINES = 16  # of the next tile that are fetched before each product of a few rows
 CALLS = '#pragma GCC optimize("O1")\n'
 SUM = """
 static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }
@@ -309,7 +310,8 @@ def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -
 
 def _expected(what: str, blade: int, width: str) -> str:
     """C that says which lines are needed soon: those of a blade, or of scalars, of the next tile."""
-    return f"soon = LINES({what} + ({blade} * n + at + m) * {width}, LEAST(TOKENS, n - at - m) * {width});\n"
+    begin, size = f"{what} + ({blade} * n + at + m) * {width}", f"LEAST(TOKENS, n - at - m) * {width}"
+    return f"soon = LINES({begin}, {size}, 0, 1, {LINES}, 0);\n"
 
 
 def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:

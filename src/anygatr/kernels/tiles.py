@@ -6,11 +6,11 @@ WIDTHS = (64, 32)  # bytes of a vector where the compiler has AVX-512, and elsew
 
 
 def matrix_product(real: str) -> str:
-    """C of `product(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds)`: c = start + a b.
+    """C of `multiply(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds, past, soon)`: c = start + a b.
 
     a is m by k with any strides; rows of b are ldb numbers apart and padded to half vectors, as HALVES(n) counts; start may
-    be c itself, a row (lds = 0) or absent. `multiply` does the same and, asked to, writes c past the caches and has lines
-    that are needed soon brought into them meanwhile.
+    be c itself, a row (lds = 0) or absent. c is written `past` the caches on demand, and lines that are needed `soon` are
+    brought into them meanwhile.
     """
     return f"""
 #include <math.h>
@@ -52,18 +52,31 @@ typedef real line __attribute__((vector_size(BYTES)));
 #define SETTLE
 #endif
 #define LINE 64
-#define SOON 16
 #define WHOLE(p, numbers) (((unsigned long)(p) | (numbers) * sizeof(real)) % LINE == 0)
 typedef void tile(long, const real *, long, long, const real *, long, real *, long, const real *, long, long);
 {"".join(_tile("half", 1, rows) + "".join(_tile("vec", v, rows) for v in range(1, VECTORS + 1)) for rows in ROWS)}
 static tile *const tiles[][VECTORS + 1] = {{
 {", ".join("{" + ", ".join([f"half_1_{r}", *(f"vec_{v}_{r}" for v in range(1, VECTORS + 1))]) + "}" for r in ROWS)}
 }};
-#define MATRICES long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb, \\
-                 real *c, long ldc, const real *start, long lds
-typedef struct {{ const char *at, *end; }} lines;
-#define LINES(p, numbers) ((lines){{(const char *)(p), (const char *)((p) + (numbers))}})
-__attribute__((noinline)) static void multiply(MATRICES, long past, lines *soon) {{
+/* `count` stretches of `size` bytes, `apart` from each other, the first one fetched up to `done`, `some` lines at a time */
+typedef struct lines {{ const char *at; long size, apart, count, done, some; struct lines *then; }} lines;
+#define LINES(p, numbers, far, count, some, then) \\
+    ((lines){{(const char *)(p), (numbers) * (long)sizeof(real), (far) * (long)sizeof(real), count, 0, some, then}})
+static inline void fetch(lines *soon) {{
+    for (long some = soon->some; some > 0;) {{
+        if (soon->count <= 0 || soon->size <= 0) {{
+            if (!soon->then) return;
+            *soon = *soon->then;
+            continue;
+        }}
+        __builtin_prefetch(soon->at + soon->done, 0, 2);
+        soon->done += LINE, some--;
+        if (soon->done >= soon->size) soon->at += soon->apart, soon->count--, soon->done = 0;
+    }}
+}}
+__attribute__((noinline))
+static void multiply(long m, long n, long k, const real *a, long ra, long ca, const real *b, long ldb,
+                     real *c, long ldc, const real *start, long lds, long past, lines *soon) {{
     real edge[ROWS * HALF];
     for (long j = 0, columns; j < n; j += columns) {{
         /* even shares: a panel of one vector spends more on loads than on sums */
@@ -76,17 +89,13 @@ __attribute__((noinline)) static void multiply(MATRICES, long past, lines *soon)
             real *to = c + i * ldc + j;
             const real *from = start ? start + i * lds + j : 0;
             tile *call = tiles[which][vectors];
-            for (long l = 0; l < SOON && soon->at < soon->end; l++, soon->at += LINE) __builtin_prefetch(soon->at, 0, 2);
+            fetch(soon);
             if (columns >= HALF) {{ call(k, a + i * ra, ra, ca, b + j, ldb, to, ldc, from, lds, whole); continue; }}
             if (from) for (long r = 0; r < rows; r++) memcpy(edge + r * HALF, from + r * lds, columns * sizeof(real));
             call(k, a + i * ra, ra, ca, b + j, ldb, edge, HALF, from ? edge : 0, HALF, 0);
             for (long r = 0; r < rows; r++) memcpy(to + r * ldc, edge + r * HALF, columns * sizeof(real));
         }}
     }}
-}}
-static inline void product(MATRICES) {{
-    lines none = {{0}};
-    multiply(m, n, k, a, ra, ca, b, ldb, c, ldc, start, lds, 0, &none);
 }}
 static void copy_past(const real *from, real *to, long n) {{
     if (!WHOLE(to, n)) {{ memcpy(to, from, n * sizeof(real)); return; }}
