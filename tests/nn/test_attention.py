@@ -163,3 +163,30 @@ def test_long_samples_equal_their_rows_in_memory(preset, multi_query, layout, th
         torch.set_num_threads(1)
     for a, b in zip(found, expected, strict=True):
         assert float((a - b).abs().max()) < 1e-11 * float(b.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("preset", "dtype", "bound"), [("iP", torch.float64, 1e-11), ("E", torch.float64, 1e-12), ("E", torch.float32, 2e-5)]
+)
+@pytest.mark.parametrize(("heads", "key_heads"), [(3, 1), (3, 3), (1, 1)])
+def test_heads_that_do_not_divide_a_block_of_queries(heads, key_heads, preset, dtype, bound, rng):
+    """Rows of one token may lie in two blocks; short samples follow each other."""
+    geo = geometry(preset)
+    attend = Attend(geo, heads, key_heads, head=Width(4, 19)).to(dtype)
+    for weight in attend.log_weights:
+        torch.nn.init.normal_(weight)
+    x, s = stream(geo, rng, (85,), Width(4, 19) * (heads + 2 * key_heads))
+    packed = pack(torch.tensor([0, 30, 46, 47, 85]))
+    leaves = [x.to(dtype).requires_grad_(), s.to(dtype).requires_grad_()]
+
+    def results():
+        out = attend(leaves, None, None, packed)
+        given = [torch.linspace(-1, 1, t.numel(), dtype=dtype).view_as(t) for t in out]
+        return *out, *torch.autograd.grad(out, [*leaves, *attend.parameters()], given)
+
+    found = results()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "compiler", lambda: None)
+        expected = results()
+    for a, b in zip(found, expected, strict=True):
+        assert float((a - b).detach().abs().max()) < bound * float(b.detach().abs().max())

@@ -140,3 +140,11 @@ def test_nothing_is_kept_of_tensors_that_torch_transforms():
     net(*inputs)[0].square().sum().backward()
     for key, p in net.named_parameters():
         assert p.grad is None or torch.allclose(found[key], p.grad, atol=1e-4 * float(p.grad.abs().max()))
+
+
+def test_tensors_that_outlive_a_transformation_are_taken():
+    net = GATr(geometry("E"), Width(1, 1), Width(16, 8), Width(1, 1), blocks=1, heads=2)
+    x, s = torch.randn(2, 7, 1, net.geometry.algebra.dim), torch.randn(2, 7, 1)
+    left = []
+    torch.func.grad(lambda t: (left.append(t), t.sum())[1])(x)
+    assert torch.equal(net(left[0], s)[0], net(x, s)[0])

@@ -41,10 +41,13 @@ def both(fast, clear, inputs, weights=()):
     return worst
 
 
+WHOLE = (16, 32), (8, 40)  # vectors, that is: weights are transposed in registers, gradients added up in place
+
+
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
-    [((4, 6), (3, 5)), ((4, 0), (3, 0)), ((0, 6), (3, 5)), ((4, 6), (0, 5)), ((1, 1), (1, 0)), ((3, 5), (8, 4))],
+    [((4, 6), (3, 5)), ((4, 0), (3, 0)), ((0, 6), (3, 5)), ((4, 6), (0, 5)), ((1, 1), (1, 0)), ((3, 5), (8, 4)), WHOLE],
     ids=lambda w: f"{w[0]}-{w[1]}",
 )
 def test_linear_equals_the_sum_over_all_maps(geo, inputs, outputs, rng):
@@ -292,10 +295,13 @@ def test_block_has_second_derivatives(geo, rng):
     assert gradgradcheck(call, (x.requires_grad_(), s.requires_grad_()), fast_mode=True)
 
 
-def wide_block(geo):
-    """Sizes that are no multiples of tiles and vectors, more tokens than a tile."""
+ODD = Width(18, 22)  # no multiple of vectors
+
+
+def wide_block(geo, width=ODD):
+    """For more tokens than a tile."""
     torch.manual_seed(0)
-    layer = Block(geo, Width(18, 22), heads=2).double()
+    layer = Block(geo, width, heads=2).double()
     torch.nn.init.normal_(layer.attention.out.weight)
     return lambda x, s: layer(x, s, Batch(reference(x, geo), x[..., :0])), [p for p in layer.parameters() if p.numel()]
 
@@ -316,17 +322,18 @@ def test_without_a_compiler_torch_gives_the_same(preset, rng, monkeypatch):
     assert both(call, without, (x, s), weights) < 1e-10
 
 
+@pytest.mark.parametrize("width", [ODD, Width(16, 32)], ids=["odd", "whole"])
 @pytest.mark.parametrize("preset", ["E", "P", "iP", "C"])
-def test_two_threads_give_the_same(preset, rng):
+def test_two_threads_give_the_same(preset, width, rng):
     geo = geometry(preset)
-    call, weights = wide_block(geo)
+    call, weights = wide_block(geo, width)
 
     def threaded(x, s):
         torch.set_num_threads(2)
         return call(x, s)
 
     try:  # the gradients of the first call are taken before the second call: with one thread, then with two
-        assert both(call, threaded, stream(geo, rng, (3, 147), Width(18, 22)), weights) < 1e-10
+        assert both(call, threaded, stream(geo, rng, (3, 147), width), weights) < 1e-10
     finally:
         torch.set_num_threads(1)
 
