@@ -1,5 +1,9 @@
 """The fast forms equal the clear ones, in value, in gradient and in the gradient's gradient."""
 
+import os
+import subprocess
+import sys
+
 import oracle
 import pytest
 import torch
@@ -336,6 +340,29 @@ def test_two_threads_give_the_same(preset, width, rng):
         assert both(call, threaded, stream(geo, rng, (3, 147), width), weights) < 1e-10
     finally:
         torch.set_num_threads(1)
+
+
+def test_fewer_threads_than_asked_for_give_the_same():
+    """The system may refuse threads; what they would have added up must not be taken for something."""
+    script = """
+import torch
+from anygatr import geometry
+from anygatr.nn import EquiLinear, Width
+torch.manual_seed(0)
+layer = EquiLinear(geometry("iP"), Width(16, 32), Width(8, 40))
+x, s = torch.randn(16, 300, 16), torch.randn(300, 32)
+found = []
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    [torch.full((n,), torch.nan) for n in range(1000, 100_000, 1000)]  # what freed memory holds
+    y, t = layer(x, s)
+    found.append(torch.autograd.grad(y.square().sum() + t.square().sum(), list(layer.parameters())))
+assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-2) for a, b in zip(*found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "OMP_THREAD_LIMIT": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_runs_cover_every_entry_once():

@@ -66,25 +66,25 @@ class Mixture(NamedTuple):
         return False
 
     def forward(self, x: Tensor, s: Tensor, tensors: Tensors, onto: Tensors) -> tuple[Tensor, ...]:
-        """In C; the third result is for the backward pass."""
-        return attend_native.forward(*self._given(x, s, tensors))
+        """In C; the third and fourth results are for the backward pass."""
+        given = self._given(x, s, self._weights(x, tensors))
+        return *attend_native.forward(*given), given[1]
 
     def backward(
         self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
     ) -> tuple[Tensor | None, ...]:
         """The gradients of x, s and the tensors."""
-        given = self._given(x, s, tensors)
-        grad_x, grad_s, _, _, grad_weights = attend_native.backward(grads, made, *given)
+        *results, weights = made
+        grad_x, grad_s, _, _, grad_weights = attend_native.backward(grads, results, *self._given(x, s, weights))
         assert grad_weights is not None
-        return grad_x, grad_s, *(grad_weights * given[1])
+        return grad_x, grad_s, *(grad_weights * weights)
 
     def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
         """By torch operations."""
         return attend.clear(Streams(x, s, None, None), self._weights(x, tensors), self.layout, self.scale, self.comparison)
 
-    def _given(self, x: Tensor, s: Tensor, tensors: Tensors) -> tuple[Streams, Tensor, Samples, float, Comparison]:
-        samples = attend.samples_of(self.layout, s)
-        return Streams(x, s, None, None), self._weights(x, tensors), samples, self.scale, self.comparison
+    def _given(self, x: Tensor, s: Tensor, weights: Tensor) -> tuple[Streams, Tensor, Samples, float, Comparison]:
+        return Streams(x, s, None, None), weights, attend.samples_of(self.layout, s), self.scale, self.comparison
 
     def _weights(self, x: Tensor, tensors: Tensors) -> Float[Tensor, "w h c"]:
         heads, key_heads = self.comparison.heads, self.comparison.key_heads
@@ -215,7 +215,7 @@ def _backwards(
     """The gradients of x, s and the tensors, step by step from the last."""
     made: list[Any] = [(x, s)]
     for how, _ in hows[:-1]:
-        size = 3 if isinstance(how, Mixture) else 2
+        size = 4 if isinstance(how, Mixture) else 2
         made.append(tuple(kept[:size]))
         kept = kept[size:]
     grad: Any = tuple(grads)

@@ -133,21 +133,25 @@ void linear({GIVEN},
     long past = {0 if plan.leave else f"{plan.blades} * n * co * (long)sizeof(real) >= {PAST}"};
     real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
-    memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
-    mix(weight, co, ci, w, 1, cop, ci * cop);
-    for (long j = 0; j < {j}; j++) {{
-        transposed(s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
-        transposed(mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
-    }}
-    transposed(s_to_s, si, so, si, ss, sop);
-    if (bias_mv || bias_s) {{
-        bm = ss + si * sop;
-        padded(bias_mv, {j}, co, bm, cop);
-        bs = bm + {j} * cop;
-        padded(bias_s, 1, so, bs, sop);
-    }}
+    if (bias_mv || bias_s) bm = ss + si * sop, bs = bm + {j} * cop;
     #pragma omp parallel num_threads(threads) if (threads > 1)
     {{
+        /* of two threads, each prepares some of the weights */
+        #pragma omp single nowait
+        {{
+            memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
+            mix(weight, co, ci, w, 1, cop, ci * cop);
+            for (long j = 0; j < {j}; j++) {{
+                transposed(s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
+                transposed(mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
+            }}
+        }}
+        #pragma omp single
+        {{
+            transposed(s_to_s, si, so, si, ss, sop);
+            if (bm) padded(bias_mv, {j}, co, bm, cop);
+            if (bs) padded(bias_s, 1, so, bs, sop);
+        }}
         {buffers.made}
         real *part = buffer(TOKENS * (co > so ? co : so));
         #pragma omp for schedule(static)
@@ -221,13 +225,6 @@ void linear_backward({GIVEN},
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
     real *w = buffer(wide), *after = w + {len(pairs)} * co * cip;
     const real *sm = 0, *ms = 0, *ss = 0;
-    if (gx || gs) {{
-        memset(w, 0, {len(pairs)} * co * cip * sizeof(real));
-        mix(weight, co, ci, w, cip, 1, co * cip);
-        sm = fitting(s_to_mv, {j} * co, si, after, sip);
-        ms = fitting(mv_to_s, {j} * so, ci, after + {j} * co * sip, cip);
-        ss = fitting(s_to_s, so, si, after + {j} * (co * sip + so * cip), sip);
-    }}
     /* the first thread adds up in the results themselves where their rows need no padding */
     long all = wide + {j} * co + so, straight_s = si == sip, straight_x = ci == cip;
     real *sums = buffer(threads * all);
@@ -243,6 +240,17 @@ void linear_backward({GIVEN},
         memset(gms, 0, {j} * so * cip * sizeof(real));
         memset(gss, 0, so * sip * sizeof(real));
         memset(gbm, 0, ({j} * co + so) * sizeof(real));
+        #pragma omp single nowait
+        if (gx || gs) {{
+            memset(w, 0, {len(pairs)} * co * cip * sizeof(real));
+            mix(weight, co, ci, w, cip, 1, co * cip);
+        }}
+        #pragma omp single
+        if (gx || gs) {{
+            sm = fitting(s_to_mv, {j} * co, si, after, sip);
+            ms = fitting(mv_to_s, {j} * so, ci, after + {j} * co * sip, cip);
+            ss = fitting(s_to_s, so, si, after + {j} * (co * sip + so * cip), sip);
+        }}
         real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
         real *part = buffer(TOKENS * (ci > si ? ci : si)), *one = past ? buffer({blades} * {SOME} * cx) : 0;
         {buffers.made}
@@ -281,16 +289,22 @@ void linear_backward({GIVEN},
         free(sb); free(xb); free(part); free(one);
         {buffers.freed}
         SETTLE;
-    }}
-    real *gw = sums, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip, *gss = gms + {j} * so * cip;
-    for (long thread = 1; thread < threads; thread++) add(gw + thread * all, gw, {len(pairs)} * co * cip);
-    unmix(gw, co, ci, g_weight, turned ? 1 : cip, turned ? co : 1, co * cip);
-    for (long thread = 0; thread < threads; thread++, gsm += all, gms += all, gss += all) {{
-        if (thread || !straight_s) add_part(gsm, {j} * co, si, sip, g_s_to_mv, !thread);
-        if (thread || !straight_x) add_part(gms, {j} * so, ci, cip, g_mv_to_s, !thread);
-        if (thread || !straight_s) add_part(gss, so, si, sip, g_s_to_s, !thread);
-        if (g_bias_mv || g_bias_s) add_part(gss + so * sip, 1, {j} * co, 0, g_bias_mv, !thread);
-        if (g_bias_mv || g_bias_s) add_part(gss + so * sip + {j} * co, 1, so, 0, g_bias_s, !thread);
+        long present = omp_get_num_threads();  /* it may be fewer than were asked for */
+        #pragma omp single nowait
+        {{
+            for (long who = 1; who < present; who++) add(sums + who * all, sums, {len(pairs)} * co * cip);
+            unmix(sums, co, ci, g_weight, turned ? 1 : cip, turned ? co : 1, co * cip);
+        }}
+        #pragma omp single nowait
+        for (long who = 0; who < present; who++) {{
+            real *psm = sums + who * all + {len(pairs)} * co * cip, *pms = psm + {j} * co * sip;
+            real *pss = pms + {j} * so * cip, *pbm = pss + so * sip;
+            if (who || !straight_s) add_part(psm, {j} * co, si, sip, g_s_to_mv, !who);
+            if (who || !straight_x) add_part(pms, {j} * so, ci, cip, g_mv_to_s, !who);
+            if (who || !straight_s) add_part(pss, so, si, sip, g_s_to_s, !who);
+            if (g_bias_mv) add_part(pbm, 1, {j} * co, 0, g_bias_mv, !who);
+            if (g_bias_s) add_part(pbm + {j} * co, 1, so, 0, g_bias_s, !who);
+        }}
     }}
     free(w); free(sums);
 }}
