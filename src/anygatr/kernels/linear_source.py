@@ -1,0 +1,406 @@
+"""C of the equivariant linear map of a plan, forwards and backwards, tile by tile of tokens."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from anygatr.kernels.linear_plan import LinearPlan
+from anygatr.kernels.prologue import Prologue, prologue_source
+from anygatr.kernels.runs import Run, listed, transposed
+from anygatr.kernels.tiles import matrix_product
+
+TOKENS = 64  # of a tile: all its blades stay in the second cache
+SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
+PAST = 1 << 22  # bytes of a result from which it is written past the caches: they would not keep it
+LINES = 16  # of the next tile that are fetched before each product of a few rows
+CALLS = '#pragma GCC optimize("O1")\n'
+SUM = """
+static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }
+/* the first of some parts is written over what was there */
+static void add_part(const real *x, long rows, long width, long ld, real *sum, long first) {
+    for (long r = 0; r < rows; r++) for (long i = 0; i < width; i++)
+        sum[r * width + i] = (first ? 0 : sum[r * width + i]) + x[r * ld + i];
+}
+static void fill(real *to, const real *onto, long n) {
+    if (onto) memcpy(to, onto, n * sizeof(real)); else memset(to, 0, n * sizeof(real));
+}
+/* what a sum begins with: a row for all tokens and a matrix, either may be absent; *ld is how far its rows are apart */
+static const real *begin(const real *row, const real *onto, long m, long n, real *part, long *ld) {
+    *ld = onto ? n : 0;
+    if (!onto || !row) return onto ? onto : row;
+    for (long r = 0; r < m; r++) for (long i = 0; i < n; i++) part[r * n + i] = row[i] + onto[r * n + i];
+    return part;
+}
+"""
+GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
+            const real *mv_to_s, const real *s_to_s"""
+SIZES = "long n, long ci, long si, long co, long so, long threads"
+
+
+@lru_cache(maxsize=256)
+def linear_source(plan: LinearPlan, before: Prologue, real: str, lanes: int = 0) -> str:
+    """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste seconds."""
+    loops = prologue_source(before, plan.blades, real, lanes), _combinations(plan), _mixing(plan), SUM
+    calls = f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan, before), _backward(plan, before)
+    return matrix_product(real) + "".join((*loops, *calls))
+
+
+def _forward(plan: LinearPlan, before: Prologue) -> str:
+    pairs, entries = _pairs(plan)
+    body = ""
+    for blade in range(plan.blades):
+        row, terms = "0", [f"ci, X({i}), ci, 1, w + {p} * ci * cop, cop" for p, o, i in entries if o == blade]
+        if blade in plan.writes and blade in plan.invariant:
+            j = plan.invariant.index(blade)
+            row = f"bm ? bm + {j} * cop : 0"
+            terms.insert(0, f"si, S, si, 1, sm + {j} * si * cop, cop")
+        begin = f"begin({row}, ONTO({blade}), m, co, part, &ld)"
+        filled = f"fill(Y({blade}), ONTO({blade}), m * co);\n"
+        body += _expected("x", blade, "cx")
+        body += _sum(terms, f"Y({blade})", "co", begin, "past") if terms else filled
+    terms = ["si, S, si, 1, ss, sop"]
+    terms += [f"ci, X({plan.invariant[j]}), ci, 1, ms + {j} * ci * sop, sop" for j in plan.inner]
+    onto = "onto_s ? onto_s + at * so : 0"
+    body += _expected("s", 0, "si")
+    if plan.scalars:
+        body += _sum(terms, "t + at * so", "so", f"begin(bs, {onto}, m, so, part, &ld)", "0")
+    else:
+        body += f"fill(t + at * so, {onto}, m * so);\n"
+    j = len(plan.invariant)
+    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
+    return f"""
+void linear({GIVEN},
+            const real *bias_mv, const real *bias_s, const real *onto_x, const real *onto_s, real *y, real *t, {SIZES}) {{
+    long cx = {before.channels("ci")}, cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
+    long past = {0 if plan.leave else f"{plan.blades} * n * co * (long)sizeof(real) >= {PAST}"};
+    real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
+    real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
+    if (bias_mv || bias_s) bm = ss + si * sop, bs = bm + {j} * cop;
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {{
+        /* of two threads, each prepares some of the weights */
+        #pragma omp single nowait
+        {{
+            memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
+            mix(weight, co, ci, w, 1, cop, ci * cop);
+            for (long j = 0; j < {j}; j++) {{
+                transposed(s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
+                transposed(mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
+            }}
+        }}
+        #pragma omp single
+        {{
+            transposed(s_to_s, si, so, si, ss, sop);
+            if (bm) padded(bias_mv, {j}, co, bm, cop);
+            if (bs) padded(bias_s, 1, so, bs, sop);
+        }}
+        {buffers.made}
+        real *part = buffer(TOKENS * (co > so ? co : so));
+        #pragma omp for schedule(static)
+        for (long tile = 0; tile < tile_count; tile++) {{
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
+            const real *start;
+            lines soon;
+            {_entered(plan, before)}
+#define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + ((b) * n + at) * co : 0)"}
+#define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
+{body}
+#undef X
+#undef Y
+#undef ONTO
+            {_left(plan)}
+        }}
+        free(part);
+        {buffers.freed}
+        SETTLE;
+    }}
+    free(w);
+}}
+"""
+
+
+def _backward(plan: LinearPlan, before: Prologue) -> str:
+    pairs, entries = _pairs(plan)
+    direct = not plan.enter and not before.changes
+    below = weights = ""
+    for blade in range(plan.blades):
+        terms = [f"co, G({o}), co, 1, w + {p} * co * cip, cip" for p, o, i in entries if i == blade]
+        if blade in plan.reads and blade in plan.invariant and plan.scalars:
+            terms.insert(0, f"so, GT, so, 1, ms + {plan.invariant.index(blade)} * so * cip, cip")
+        begin = f"begin(0, PLUS({blade}), m, ci, part, &ld)"
+        filled = f"fill(GX({blade}), PLUS({blade}), m * ci);\n"
+        below += _expected("grad_y", blade, "co")
+        below += _sum(terms, f"GX({blade})", "ci", begin, "past" if direct else "0") if terms else filled
+    terms = ["so, GT, so, 1, ss, sip"] if plan.scalars else []
+    terms += [f"co, G({plan.invariant[j]}), co, 1, sm + {j} * co * sip, sip" for j in plan.outer]
+    onto = "0" if before.scalars else "plus_s ? plus_s + at * si : 0"
+    filled = f"fill(GS, {onto}, m * si);\n"
+    below += _expected("grad_t", 0, "so")
+    below += _sum(terms, "GS", "si", f"begin(0, {onto}, m, si, part, &ld)", "0") if terms else filled
+    for i, (p, target, source) in enumerate(entries):
+        weights += _expected("x", i, "cx") if i < plan.blades else ""
+        weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
+    weights += _expected("s", 0, "si")
+    for j in plan.outer:
+        target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
+        weights += f"multiply(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total}, 0, &soon);\n"
+        weights += f"add_rows(G({target}), m, co, gbm + {j} * co);\n"
+    if plan.scalars:
+        for j in plan.inner:
+            total = f"gms + {j} * so * cip, cip"
+            weights += f"multiply(so, cip, m, GT, 1, so, XB({plan.invariant[j]}), cip, {total}, {total}, 0, &soon);\n"
+        weights += "multiply(so, sip, m, GT, 1, so, SB, sip, gss, sip, gss, sip, 0, &soon);\n"
+        weights += "add_rows(GT, m, so, gbs);\n"
+    padded = " ".join(f"padded(X({b}), m, ci, xb + {b} * TOKENS * cip, cip);" for b in plan.reads)
+    j, blades = len(plan.invariant), plan.blades
+    buffer = "gxs" if plan.enter else "gxn" if before.changes else None
+    made = f"({buffer} + (b) * TOKENS * ci)" if buffer else "(gx + ((b) * n + at) * ci)"
+    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
+    return f"""
+void linear_backward({GIVEN},
+                     const real *grad_y, const real *grad_t, const real *plus_x, const real *plus_s, real *gx, real *gs,
+                     real *g_weight, real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s,
+                     {SIZES}) {{
+    long cx = {before.channels("ci")}, past = {plan.blades} * n * cx * (long)sizeof(real) >= {PAST};
+    long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
+    long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
+    long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
+    real *w = buffer(wide), *after = w + {len(pairs)} * co * cip;
+    const real *sm = 0, *ms = 0, *ss = 0;
+    /* the first thread adds up in the results themselves where their rows need no padding */
+    long all = wide + {j} * co + so, straight_s = si == sip, straight_x = ci == cip;
+    real *sums = buffer(threads * all);
+    #pragma omp parallel num_threads(threads) if (threads > 1)
+    {{
+        long thread = omp_get_thread_num();
+        real *gw = sums + thread * all, *gsm = gw + {len(pairs)} * co * cip, *gms = gsm + {j} * co * sip;
+        real *gss = gms + {j} * so * cip, *gbm = gss + so * sip, *gbs = gbm + {j} * co;
+        if (!thread && straight_s) gsm = g_s_to_mv, gss = g_s_to_s;
+        if (!thread && straight_x) gms = g_mv_to_s;
+        memset(gw, 0, {len(pairs)} * co * cip * sizeof(real));
+        memset(gsm, 0, {j} * co * sip * sizeof(real));
+        memset(gms, 0, {j} * so * cip * sizeof(real));
+        memset(gss, 0, so * sip * sizeof(real));
+        memset(gbm, 0, ({j} * co + so) * sizeof(real));
+        #pragma omp single nowait
+        if (gx || gs) {{
+            memset(w, 0, {len(pairs)} * co * cip * sizeof(real));
+            mix(weight, co, ci, w, cip, 1, co * cip);
+        }}
+        #pragma omp single
+        if (gx || gs) {{
+            sm = fitting(s_to_mv, {j} * co, si, after, sip);
+            ms = fitting(mv_to_s, {j} * so, ci, after + {j} * co * sip, cip);
+            ss = fitting(s_to_s, so, si, after + {j} * (co * sip + so * cip), sip);
+        }}
+        real *sb = si < sip ? buffer(TOKENS * sip) : 0, *xb = ci < cip ? buffer({blades} * TOKENS * cip) : 0;
+        real *part = buffer(TOKENS * (ci > si ? ci : si)), *one = past ? buffer({blades} * {SOME} * cx) : 0;
+        {buffers.made}
+        #pragma omp for schedule(static)
+        for (long tile = 0; tile < tile_count; tile++) {{
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
+            const real *start, *GT = grad_t + at * so;
+            lines soon;
+            {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
+#define G({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(grad_y + ((b) * n + at) * co)"}
+#define GX(b) {made}
+#define PLUS({"b"}) {"(plus_x ? plus_x + ((b) * n + at) * ci : 0)" if direct else "0"}
+#define GS {"gsn" if before.scalars else "(gs + at * si)"}
+#define COLLECT(p, g, x, b) {{ \\
+    real *total = gw + (p) * co * cip; \\
+    if (turned) multiply(ci, co, m, x, 1, ci, g, co, total, co, total, co, 0, &soon); \\
+    else multiply(co, cip, m, g, 1, co, b, cip, total, cip, total, cip, 0, &soon); }}
+#define XB({"b"}) (xb ? xb + (b) * TOKENS * cip : X(b))
+            if (gx || gs) {{
+{below}
+            }}
+            {_returned(plan, before)}
+            {_entered(plan, before, ready=True)}
+            const real *SB = sb ? sb : S;
+            if (sb) padded(S, m, si, sb, sip);
+            if (xb) {{ {padded} }}
+{weights}
+#undef X
+#undef G
+#undef GX
+#undef PLUS
+#undef GS
+#undef COLLECT
+#undef XB
+        }}
+        free(sb); free(xb); free(part); free(one);
+        {buffers.freed}
+        SETTLE;
+        long present = omp_get_num_threads();  /* it may be fewer than were asked for */
+        #pragma omp single nowait
+        {{
+            for (long who = 1; who < present; who++) add(sums + who * all, sums, {len(pairs)} * co * cip);
+            unmix(sums, co, ci, g_weight, turned ? 1 : cip, turned ? co : 1, co * cip);
+        }}
+        #pragma omp single nowait
+        for (long who = 0; who < present; who++) {{
+            real *psm = sums + who * all + {len(pairs)} * co * cip, *pms = psm + {j} * co * sip;
+            real *pss = pms + {j} * so * cip, *pbm = pss + so * sip;
+            if (who || !straight_s) add_part(psm, {j} * co, si, sip, g_s_to_mv, !who);
+            if (who || !straight_x) add_part(pms, {j} * so, ci, cip, g_mv_to_s, !who);
+            if (who || !straight_s) add_part(pss, so, si, sip, g_s_to_s, !who);
+            if (g_bias_mv) add_part(pbm, 1, {j} * co, 0, g_bias_mv, !who);
+            if (g_bias_s) add_part(pbm + {j} * co, 1, so, 0, g_bias_s, !who);
+        }}
+    }}
+    free(w); free(sums);
+}}
+"""
+
+
+def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -> str:
+    """C of a sum of products, each given by its length and matrices, that begins with `start`.
+
+    It grows in `part`, which stays in the cache: only the last product writes to the target.
+    """
+    text = f"start = {start};\n"
+    for term in terms[:-1]:
+        text += f"multiply(m, {width}, {term}, part, {width}, start, ld, 0, &soon); start = part; ld = {width};\n"
+    return f"{text}multiply(m, {width}, {terms[-1]}, {target}, {width}, start, ld, {past}, &soon);\n"
+
+
+def _expected(what: str, blade: int, width: str) -> str:
+    """C that says which lines are needed soon: those of a blade, or of scalars, of the next tile."""
+    begin, size = f"{what} + ({blade} * n + at + m) * {width}", f"LEAST(TOKENS, n - at - m) * {width}"
+    return f"soon = LINES({begin}, {size}, 0, 1, {LINES}, 0);\n"
+
+
+def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
+    """The distinct (effective weight, factor), and each product as (pair, target blade, source blade)."""
+    # the pairs of the whole map even for a narrowed plan: then the compiler mixes weights, and rounds, alike in both
+    whole = plan if plan.whole is None else plan.whole
+    pairs = sorted({(e, factor) for e, factor, _, _ in _terms(whole)})
+    return pairs, [(pairs.index((e, factor)), target, source) for e, factor, target, source in _terms(plan)]
+
+
+def _terms(plan: LinearPlan) -> list[tuple[int, float, int, int]]:
+    """Each product as (effective weight, factor, target blade, source blade)."""
+    joint = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
+    return joint + listed(plan.products)
+
+
+def _mixing(plan: LinearPlan) -> str:
+    """C of the effective weights times their factors, one matrix per pair, and of the transpose."""
+    pairs, _ = _pairs(plan)
+    there = back = ""
+    place = "w[{p} * each + o * lo + i * li]"
+    for p, (e, factor) in enumerate(pairs):
+        terms = [f"(real){c * factor!r} * at[{m}]" for m, c in enumerate(plan.mixing[:, e].tolist()) if c]
+        there += f"{place.format(p=p)} = {' + '.join(terms)};\n"
+    for m, row in enumerate(plan.mixing.tolist()):
+        terms = [f"(real){row[e] * factor!r} * {place.format(p=p)}" for p, (e, factor) in enumerate(pairs) if row[e]]
+        back += f"at[{m}] = {' + '.join(terms) or '0'};\n"
+    loop = f"for (long o = 0; o < co; o++) for (long i = 0; i < ci; i++, at += {len(plan.mixing)})"
+    return f"""
+static void mix(const real *restrict at, long co, long ci, real *restrict w, long lo, long li, long each) {{
+    {loop} {{ {there} }}
+}}
+static void unmix(const real *restrict w, long co, long ci, real *restrict at, long lo, long li, long each) {{
+    {loop} {{ {back} }}
+}}
+"""
+
+
+class _Buffers(NamedTuple):
+    made: str
+    freed: str
+
+
+def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffers:
+    """C that makes and frees those of these buffers for a tile that are needed."""
+    numbers = {
+        "x": f"{plan.blades} * TOKENS * ci",
+        "y": f"{plan.blades} * TOKENS * co",
+        "s": "TOKENS * si",
+    }
+    needed = {"xn": before.changes, "sn": before.scalars, "xs": plan.enter, "ys": plan.leave}
+    some = [name for name in names if needed[name.removeprefix("g")]]
+    made = "".join(f"real *{name} = buffer({numbers[name.removeprefix('g')[0]]});\n" for name in some)
+    return _Buffers(made, "".join(f"free({name});" for name in some))
+
+
+def _entered(plan: LinearPlan, before: Prologue, ready: bool = False) -> str:
+    """C that brings the inputs of a tile in front of the map, with what X(blade) and S are; `ready` after the prologue."""
+    at = "x + at * cx, n * cx"
+    text, place = "", "(x + ((b) * n + at) * ci)"
+    if before.changes:
+        text += "" if ready else f"before({at}, numbers + at, xn, TOKENS * ci, ci, m);\n"
+        at, place = "xn, TOKENS * ci", "(xn + (b) * TOKENS * ci)"
+    if plan.enter:
+        text += f"enter({at}, xs, TOKENS * ci, m * ci);\n"
+        place = "(xs + (b) * TOKENS * ci)"
+    if before.scalars and not ready:
+        text += "if (si) scalars_before(s + at * si, sn, si, m);\n"
+    return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
+
+
+def _left(plan: LinearPlan) -> str:
+    """C that takes the results of a tile out of the map's frame."""
+    if not plan.leave:
+        return ""
+    return f"""leave(ys, TOKENS * co, y + at * co, n * co, m * co);
+            if (onto_x) {_added("onto_x + at * co", "n * co", "y + at * co", "n * co", "m * co", plan)}"""
+
+
+def _added(given: str, apart: str, to: str, to_apart: str, count: str, plan: LinearPlan) -> str:
+    """C that adds `count` numbers of each blade."""
+    return f"for (long b = 0; b < {plan.blades}; b++) add({given} + b * {apart}, {to} + b * {to_apart}, {count});\n"
+
+
+def _returned(plan: LinearPlan, before: Prologue) -> str:
+    """C that takes the gradients of a tile in front of the map back to the inputs, and the prologue on the way."""
+    text, to = "", "gx + at * cx, n * cx"
+    if plan.enter:
+        entered = f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
+        text += f"if (gx) {entered}"
+        if not before.changes:
+            text += f"if (gx && plus_x) {_added('plus_x + at * ci', 'n * ci', 'gx + at * ci', 'n * ci', 'm * ci', plan)}"
+    if before.changes:
+        given = "x + (at + i) * cx, n * cx, numbers + at + i"
+        text += f"""for (long i = 0, some; i < m; i += some) {{
+            some = LEAST({SOME}, m - i);
+            before({given}, xn + i * ci, TOKENS * ci, ci, some);
+            if (!gx) continue;
+            real *to = gx + (at + i) * cx, *near = past ? one : to;
+            long apart = past ? {SOME} * cx : n * cx;
+            before_backward({given}, gxn + i * ci, TOKENS * ci, near, apart, ci, some);
+            if (plus_x) {_added("plus_x + (at + i) * cx", "n * cx", "near", "apart", "some * cx", plan)}
+            if (past) for (long b = 0; b < {plan.blades}; b++) copy_past(one + b * {SOME} * cx, to + b * n * cx, some * cx);
+        }}
+"""
+    if before.scalars:
+        text += """if (si) {
+            if (gs) scalars_before_backward(s + at * si, gsn, gs + at * si, sn, si, m);
+            else scalars_before(s + at * si, sn, si, m);
+            if (gs && plus_s) add(plus_s + at * si, gs + at * si, m * si);
+        }
+"""
+    return text
+
+
+def _combinations(plan: LinearPlan) -> str:
+    """C of the changes of frame of a tile, blades being `lx` and `lo` numbers apart."""
+    changes = {
+        "enter": plan.enter,
+        "leave": plan.leave,
+        "enter_backward": transposed(plan.enter),
+        "leave_backward": transposed(plan.leave),
+    }
+    return "".join(_combination(name, change, plan.blades) for name, change in changes.items() if change)
+
+
+def _combination(name: str, change: tuple[Run, ...], blades: int) -> str:
+    sums: list[list[str]] = [[] for _ in range(blades)]
+    for run in change:
+        for j in range(run.length):
+            sums[run.target + j].append(f"(real){run.factor!r} * x[{run.source + j} * lx + i]")
+    body = "".join(
+        f"for (long i = 0; i < n; i++) o[{blade} * lo + i] = {' + '.join(terms) or '0'};\n"
+        for blade, terms in enumerate(sums)
+    )
+    return f"static void {name}(const real *restrict x, long lx, real *restrict o, long lo, long n) {{\n{body}}}\n"
