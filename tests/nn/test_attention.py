@@ -134,7 +134,7 @@ def test_long_samples_equal_their_rows_in_memory(preset, multi_query, layout, th
     geo = geometry(preset)
     attend = Attend(geo, heads=4, key_heads=1 if multi_query else 4, head=Width(3, 5)).double()
     for weight in attend.log_weights:
-        torch.nn.init.normal_(weight)
+        torch.nn.init.normal_(weight, generator=rng)
     heads = attend.heads + 2 * attend.key_heads
     dense = layout in ("dense", "masked")
     tokens = (2, 600) if dense else (1, 1200)
