@@ -4,6 +4,8 @@ import pytest
 import torch
 from family import GEOMETRIES, WIDTH, name, stream
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd import forward_ad
+from torch.nn.modules.module import register_module_forward_hook
 
 from anygatr import GATr
 from anygatr.kernels import native
@@ -142,9 +144,53 @@ def test_nothing_is_kept_of_tensors_that_torch_transforms():
         assert p.grad is None or torch.allclose(found[key], p.grad, atol=1e-4 * float(p.grad.abs().max()))
 
 
-def test_tensors_that_outlive_a_transformation_are_taken():
+@pytest.mark.parametrize("grad", [True, False])
+def test_tensors_that_outlive_a_transformation_are_taken(grad):
     net = GATr(geometry("E"), Width(1, 1), Width(16, 8), Width(1, 1), blocks=1, heads=2)
     x, s = torch.randn(2, 7, 1, net.geometry.algebra.dim), torch.randn(2, 7, 1)
     left = []
     torch.func.grad(lambda t: (left.append(t), t.sum())[1])(x)
-    assert torch.equal(net(left[0], s)[0], net(x, s)[0])
+    with torch.set_grad_enabled(grad):
+        assert torch.equal(net(left[0], s)[0], net(x, s)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
+def test_without_derivatives_every_digit_is_the_same(geo, dtype, rng):
+    block = Block(geo, WIDE, heads=2).to(dtype)
+    weight = block.mlp.out.s_to_s
+    weight.data = weight.data.T.contiguous().T  # C has to be given a copy
+    assert not weight.is_contiguous()
+    for x, s, batch in batches(geo, rng, WIDE):
+        batch = Batch(*(t.to(dtype) if torch.is_tensor(t) and t.dtype != torch.bool else t for t in batch))
+        expected = block(x.to(dtype), s.to(dtype), batch)
+        with torch.no_grad():
+            found = block(x.to(dtype), s.to(dtype), batch)
+        with torch.inference_mode():
+            alone = block.attention(x.to(dtype), s.to(dtype), batch)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert not any(t.requires_grad for t in found)
+        assert all(torch.equal(a, b) for a, b in zip(alone, block.attention(x.to(dtype), s.to(dtype), batch), strict=True))
+
+
+def test_tangents_are_not_lost_without_derivatives(rng):
+    """Forward-mode derivatives exist without a graph; there are none of chains, and that is said."""
+    geo = geometry("E")
+    block = Block(geo, WIDE, heads=2).double()
+    x, s = stream(geo, rng, width=WIDE)
+    batch = Batch(reference(x, geo), x[..., :0])
+    with torch.no_grad(), forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        block(forward_ad.make_dual(x, torch.ones_like(x)), s, batch)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_hooks_on_all_modules_see_all_layers(grad, rng):
+    geo = geometry("iP")
+    block = Block(geo, WIDE, heads=2).double()
+    x, s = stream(geo, rng, width=WIDE)
+    batch, seen = Batch(reference(x, geo), x[..., :0]), set()
+    hook = register_module_forward_hook(lambda module, *_: seen.add(module))
+    with torch.set_grad_enabled(grad):
+        block(x, s, batch)
+    hook.remove()
+    assert {block.norm, block.attention.qkv, block.attention.attend, block.mlp.bilinear.out, block.mlp.activation} <= seen

@@ -108,7 +108,8 @@ class _Attend(Function):
         scale: float,
         comparison: Comparison,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return attend_native.forward(Streams(x, s, keys_x, keys_s), weights, samples_of(layout, s), scale, comparison)
+        samples = samples_of(layout, s.shape[:-1].numel())
+        return attend_native.forward(Streams(x, s, keys_x, keys_s), weights, samples, scale, comparison)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -123,7 +124,7 @@ class _Attend(Function):
             call = lambda x, s, kx, ks, w: clear(Streams(x, s, kx, ks), w, ctx.layout, ctx.scale, ctx.comparison)  # noqa: E731
             return *gradients(call, inputs, grads[:2]), None, None, None
         *streams, weights = inputs
-        given = Streams(*streams), weights, samples_of(ctx.layout, streams[1]), ctx.scale, ctx.comparison
+        given = Streams(*streams), weights, samples_of(ctx.layout, streams[1].shape[:-1].numel()), ctx.scale, ctx.comparison
         return *attend_native.backward(grads[:2], (out_x, out_s, total), *given), None, None, None  # type: ignore[arg-type]
 
 
@@ -198,9 +199,12 @@ def _differentiate(ctx: Any, grad_x: Tensor, grad_s: Tensor, _: Tensor | None) -
 _attend.register_autograd(_differentiate, setup_context=_save)
 
 
-def samples_of(layout: Layout, s: Float[Tensor, "*queries s_q"]) -> Samples:
-    """Where the samples begin. For operations' own code: outside it torch may wrap what is made, and the cache keeps it."""
-    return _samples(layout.queries, layout.keys, s.shape[:-1].numel(), *_split(layout))
+def samples_of(layout: Layout, tokens: int) -> Samples:
+    """Where the samples of so many queries begin.
+
+    For operations' own code: outside it torch may wrap what is made, and the cache keeps it.
+    """
+    return _samples(layout.queries, layout.keys, tokens, *_split(layout))
 
 
 def _split(layout: Layout) -> tuple[Tensor | None, Tensor | None]:

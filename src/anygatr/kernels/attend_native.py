@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -53,7 +53,8 @@ def feature_weights(log_weights: Sequence[Tensor], heads: int, width: int, like:
     """The learned features' weights for each head and channel, from their logarithms."""
     if not log_weights:
         return like.new_empty(0, heads, width)
-    return torch.stack(tuple(log_weights)).exp().to(like.dtype)
+    together = log_weights[0].unsqueeze(0) if len(log_weights) == 1 else torch.stack(tuple(log_weights))
+    return together.exp().to(like.dtype)
 
 
 def forward(
@@ -109,14 +110,28 @@ def _run(
     comparison: Comparison,
     others: Sequence[Tensor | None],
 ) -> None:
-    mv, scalars = _head(streams, comparison)
-    tensors: list[Any] = [*streams, weights, samples.mask, samples.queries, samples.keys, _number(scale), *others]
-    kept = [None if t is None else t.contiguous() for t in tensors]
+    kept = [None if t is None else t.contiguous() for t in (*streams, *given(weights, samples, scale), *others)]
     queries = streams.s.shape[:-1].numel()
     keys = queries if streams.keys_s is None else streams.keys_s.shape[:-1].numel()
-    sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
-    run = _function(name, comparison, mv, weights.dtype, len(kept), len(sizes) + 1)
-    run(*[None if t is None else t.data_ptr() for t in kept], *sizes, torch.get_num_threads())
+    run, sizes = settled(name, weights, samples, comparison, _head(streams, comparison), queries, keys)
+    run(*native.addresses(kept), *sizes)
+
+
+def given(weights: Float[Tensor, "w h c"], samples: Samples, scale: float) -> tuple[Tensor | None, ...]:
+    """What C takes behind the streams."""
+    return weights, samples.mask, samples.queries, samples.keys, _number(scale)
+
+
+def settled(
+    name: str, weights: Tensor, samples: Samples, comparison: Comparison, head: tuple[int, int], queries: int, keys: int
+) -> tuple[Callable[..., None], tuple[int, ...]]:
+    """The function for heads of so many channels and scalars, and the integers it takes after all addresses."""
+    sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, head[1])
+    run = _function(name, comparison, head[0], weights.dtype, POINTERS[name], len(sizes) + 1)
+    return run, (*sizes, torch.get_num_threads())
+
+
+POINTERS = {"attend": 12, "attend_backward": 21}
 
 
 @lru_cache(maxsize=256)

@@ -4,117 +4,22 @@ Where a stream goes several ways, into the chain, past it and into a later map, 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
+from torch.autograd import forward_ad
 
-from anygatr.kernels import attend, attend_native, linear, linear_native, native
-from anygatr.kernels.attend_native import Comparison, Samples, Streams, feature_weights
+from anygatr.kernels import native
 from anygatr.kernels.function import Function
-from anygatr.kernels.linear_plan import LinearPlan, Weights
 from anygatr.kernels.precision import autocast_type
-from anygatr.kernels.product import lanes, per_token
-from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.second import gradients
-
-Stream = tuple[Tensor, Tensor]
-Tensors = Sequence[Tensor | None]
-
-
-class Map(NamedTuple):
-    """The most general linear map; `beside` takes the scalars that went into the chain, not those made last.
-
-    Its tensors are the weights and the number of each token that products may need.
-    """
-
-    plan: LinearPlan
-    before: Prologue = NOTHING
-    beside: bool = False
-
-    def forward(self, x: Tensor, s: Tensor, tensors: Tensors, onto: tuple[Tensor | None, Tensor | None]) -> Stream:
-        """In C."""
-        return linear_native.forward(x, s, _weights(tensors), self.plan, self.before, onto, tensors[-1])
-
-    def backward(
-        self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
-    ) -> tuple[Tensor | None, ...]:
-        """The gradients of x and s, with those of other ways added, and of the tensors."""
-        grad_y, grad_t = grads
-        weights, number, others = _weights(tensors), tensors[-1], (plus[0], plus[1])
-        found = linear_native.backward(grad_y, grad_t, x, s, weights, self.plan, self.before, below, number, others)
-        return *found, None
-
-    def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
-        """By torch operations."""
-        weights, number = _weights(tensors), tensors[-1]
-        reference = None if number is None else number.view(*s.shape[:-1], 1)
-        return linear.clear(*self.before(x, s, reference), self.plan.mixing.to(weights.mv), weights, self.plan)
-
-
-class Mixture(NamedTuple):
-    """Attention of a stream's queries to its own keys; its tensors are the logarithms of the learned features' weights."""
-
-    layout: attend.Layout
-    scale: float
-    comparison: Comparison
-
-    @property
-    def beside(self) -> bool:
-        """It takes the scalars made last."""
-        return False
-
-    def forward(self, x: Tensor, s: Tensor, tensors: Tensors, onto: Tensors) -> tuple[Tensor, ...]:
-        """In C; the third and fourth results are for the backward pass."""
-        given = self._given(x, s, self._weights(x, tensors))
-        return *attend_native.forward(*given), given[1]
-
-    def backward(
-        self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
-    ) -> tuple[Tensor | None, ...]:
-        """The gradients of x, s and the tensors."""
-        *results, weights = made
-        grad_x, grad_s, _, _, grad_weights = attend_native.backward(grads, results, *self._given(x, s, weights))
-        assert grad_weights is not None
-        return grad_x, grad_s, *(grad_weights * weights)
-
-    def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
-        """By torch operations."""
-        return attend.clear(Streams(x, s, None, None), self._weights(x, tensors), self.layout, self.scale, self.comparison)
-
-    def _given(self, x: Tensor, s: Tensor, weights: Tensor) -> tuple[Streams, Tensor, Samples, float, Comparison]:
-        return Streams(x, s, None, None), weights, attend.samples_of(self.layout, s), self.scale, self.comparison
-
-    def _weights(self, x: Tensor, tensors: Tensors) -> Float[Tensor, "w h c"]:
-        heads, key_heads = self.comparison.heads, self.comparison.key_heads
-        return feature_weights(tensors, heads, x.shape[-1] // (heads + 2 * key_heads), x)  # type: ignore[arg-type]
-
+from anygatr.kernels.steps import Call, Map, Mixture, Step, Stream, Tensors
 
 Hows = tuple[tuple[Map | Mixture, int], ...]
 """Operations, each with how many tensors are its own."""
-
-
-class Step(NamedTuple):
-    """An operation and its tensors."""
-
-    how: Map | Mixture
-    tensors: tuple[Tensor | None, ...]
-
-
-def mapped(
-    x: Float[Tensor, "k *tokens c"],
-    weights: Weights,
-    how: Map,
-    reference: Float[Tensor, "*#tokens 1"] | None = None,
-) -> Step:
-    """The step of a linear map; x is any stream with its tokens."""
-    return Step(how, (*weights, None if reference is None else per_token(reference, x)))
-
-
-def mixed(log_weights: Sequence[Float[Tensor, "h c"]], layout: attend.Layout, scale: float, comparison: Comparison) -> Step:
-    """The step of attention."""
-    return Step(Mixture(layout, scale, comparison), tuple(log_weights))
 
 
 def chainable(x: Float[Tensor, "k *tokens c"]) -> bool:
@@ -130,13 +35,10 @@ def chains(
         return False
     channels = x.shape[-1]
     for how, tensors in steps:
-        if isinstance(how, Mixture):
-            fits: bool | int = how.comparison.known
-        else:
-            fits = how.before.products is None or lanes(channels, how.before.products)
-            channels = tensors[0].shape[0]  # type: ignore[union-attr]
-        if not fits:
+        if not how.fits(channels):
             return False
+        if isinstance(how, Map):
+            channels = tensors[1].shape[0]  # type: ignore[union-attr]
     return native.applies(x, s, *(onto or ()), *(t for step in steps for t in step.tensors if t is not None))
 
 
@@ -144,12 +46,48 @@ def chain(
     x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step], onto: Stream | None
 ) -> Stream:
     """One step after the other, the last one's results added to `onto`."""
+    if not torch.is_grad_enabled() and _plain():
+        return _evaluate(x, s, steps, onto)
     residual = onto is not None and onto[0] is x and onto[1] is s
     given = (None, None) if onto is None or residual else onto
     hows = tuple((step.how, len(step.tensors)) for step in steps)
     tensors = [t for step in steps for t in step.tensors]
     y, t, *_ = _Chain.apply(x, s, *given, residual, torch.is_grad_enabled(), hows, *tensors)
     return y, t
+
+
+def _plain() -> bool:
+    """Whether nobody looks at what torch is told, but for the derivatives of backward passes."""
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return not transformed and torch._C._get_tracing_state() is None
+
+
+def _evaluate(x: Tensor, s: Tensor, steps: Sequence[Step], onto: Stream | None) -> Stream:
+    """Without derivatives: what is made between has one piece of memory, and C is told addresses in it."""
+    tokens, channels, scalars = s.shape[:-1], x.shape[-1], s.shape[-1]
+    count, calls = tokens.numel(), list[Call]()
+    for how, tensors in steps:
+        calls.append(call := how.call(x, channels, scalars, count, tensors))
+        blades, channels, scalars = call.shape
+    given = _ready((x, s, *(onto or (None, None))))
+    x_at, s_at, *onto_at = native.addresses(given)
+    made = given[0].new_empty(blades, *tokens, channels), given[0].new_empty(*tokens, scalars)
+    room = made[0].new_empty(count * sum(sum(call.results) for call in calls[:-1]))
+    now, free, size = [x_at, s_at], room.data_ptr(), count * room.element_size()
+    for i, (call, (how, _)) in enumerate(zip(calls, steps, strict=True)):
+        last = i == len(calls) - 1
+        into, own = (now[0], s_at if how.beside else now[1]), _ready(call.own)
+        now, added = native.addresses(made) if last else [], onto_at if last else (None, None)
+        for numbers in () if last else call.results:
+            now.append(free)
+            free += size * numbers
+        call.run(*into, *native.addresses(own), *(() if call.more else added), *now, *call.sizes)
+    return made
+
+
+def _ready(tensors: Tensors) -> list[Any]:
+    """The tensors as C can take them."""
+    return [None if t is None else unwrap_if_dead(t).contiguous() for t in tensors]
 
 
 class _Chain(Function):
@@ -255,7 +193,3 @@ def _dealt(hows: Hows, tensors: Tensors) -> list[tuple[Map | Mixture, Tensors]]:
         out.append((how, tensors[at : at + count]))
         at += count
     return out
-
-
-def _weights(tensors: Tensors) -> Weights:
-    return Weights(*tensors[: len(Weights._fields)])  # type: ignore[arg-type]

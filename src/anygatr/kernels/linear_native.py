@@ -48,19 +48,27 @@ def backward(
     return tuple(found)
 
 
+def settled(
+    name: str, weights: Weights, plan: LinearPlan, before: Prologue, real: torch.dtype, channels: int, tokens: int
+) -> tuple[Callable[..., None], tuple[int, ...]]:
+    """The function and the integers it takes after all addresses."""
+    (c_out, c_in, _), (s_out, s_in) = weights.mv.shape, weights.s_to_s.shape
+    threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
+    return _function(name, plan, before, real, channels), (tokens, c_in, s_in, c_out, s_out, threads)
+
+
 def _run(name: str, tensors: Sequence[Tensor | None], weights: Weights, plan: LinearPlan, before: Prologue) -> None:
     kept = [None if t is None else t.contiguous() for t in tensors]
     x = tensors[0]
     assert x is not None
-    (c_out, c_in, _), (s_out, s_in), tokens = weights.mv.shape, weights.s_to_s.shape, x.shape[1:-1].numel()
-    threads = max(1, min(torch.get_num_threads(), tokens // TOKENS))
-    run = _function(name, plan, before, x.dtype, x.shape[-1], len(kept))
-    run(*[None if t is None else t.data_ptr() for t in kept], tokens, c_in, s_in, c_out, s_out, threads)
+    run, sizes = settled(name, weights, plan, before, x.dtype, x.shape[-1], x.shape[1:-1].numel())
+    run(*native.addresses(kept), *sizes)
+
+
+POINTERS = {"linear": 13, "linear_backward": 19}
 
 
 @lru_cache(maxsize=512)
-def _function(
-    name: str, plan: LinearPlan, before: Prologue, real: torch.dtype, channels: int, pointers: int
-) -> Callable[..., None]:
+def _function(name: str, plan: LinearPlan, before: Prologue, real: torch.dtype, channels: int) -> Callable[..., None]:
     together = 0 if before.products is None else lanes(channels, before.products)
-    return native.function(linear_source(plan, before, native.REALS[real], together), name, pointers, 6)
+    return native.function(linear_source(plan, before, native.REALS[real], together), name, POINTERS[name], 6)

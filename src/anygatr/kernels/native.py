@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -44,6 +44,11 @@ def applies(*tensors: Tensor) -> bool:
 
 
 PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def addresses(tensors: Iterable[Tensor | None]) -> list[int | None]:
+    """Where contiguous tensors begin."""
+    return [None if t is None else t.data_ptr() for t in tensors]
 
 
 def threads(numbers: int) -> int:

@@ -92,7 +92,7 @@ def products(
     """
     with without_autocast(h):
         (h,) = lengthened(h)
-        number = None if reference is None else per_token(reference, h)
+        number = None if reference is None else per_token(reference, h).flatten()
         flat = h.flatten(1, -2)
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             out = _products(flat, number, plan.key)
@@ -101,9 +101,11 @@ def products(
         return out.unflatten(1, h.shape[1:-1])
 
 
-def per_token(reference: Float[Tensor, "*#tokens 1"], h: Float[Tensor, "k *tokens c"]) -> Float[Tensor, " n"]:
-    """A number for each token."""
-    return reference.detach().to(h.dtype).expand(*h.shape[1:-1], 1).flatten().contiguous()
+def per_token(reference: Float[Tensor, "*#tokens 1"], h: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "*tokens 1"]:
+    """A number for each token, one after the other in memory."""
+    tokens = h.shape[1:-1]
+    ready = reference.shape[:-1] == tokens and reference.dtype is h.dtype and reference.is_contiguous()
+    return reference.detach() if ready else reference.detach().to(h.dtype).expand(*tokens, 1).contiguous()
 
 
 class _Products(Function):

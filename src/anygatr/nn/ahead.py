@@ -1,13 +1,13 @@
 """Layers whose work the linear layer behind them does on its way, and sums of streams."""
 
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.nn.activation import GatedGELU
 from anygatr.nn.norm import LayerNorm
 
 Stream = tuple[Tensor, Tensor]
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def ahead(layer: nn.Module, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Prologue]:
@@ -24,9 +24,11 @@ def untouched(*layers: tuple[nn.Module, type[nn.Module]]) -> bool:
     """Whether all layers are of these kinds of ours, without hooks: nobody can tell where their work is done."""
     for layer, kind in layers:
         own = layer.__dict__
-        if type(layer) is not kind or "forward" in own or any(own[name] for name in HOOKS):
+        if type(layer) is not kind or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return False
-    return True
+        if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return False
+    return not _has_any_global_hook()
 
 
 def add(onto: Stream | None, stream: Stream) -> Stream:

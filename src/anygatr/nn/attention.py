@@ -10,10 +10,11 @@ from anygatr.features import Inner
 from anygatr.geometry import Geometry
 from anygatr.kernels.attend import AttendPlan, Layout, attend
 from anygatr.kernels.attend_native import Comparison, Streams, feature_weights
-from anygatr.kernels.chain import Step, chain, chainable, chains, mixed
+from anygatr.kernels.chain import chain, chainable, chains
 from anygatr.kernels.packed import Packed
 from anygatr.kernels.precision import autocast_type, lengthened, without_autocast
 from anygatr.kernels.prologue import NOTHING, Prologue
+from anygatr.kernels.steps import Step, mixed
 from anygatr.nn import init
 from anygatr.nn.ahead import untouched
 from anygatr.nn.batch import Batch
@@ -88,7 +89,7 @@ class Attend(nn.Module):
     ) -> Step:
         """Attention of a stream to itself, without positions, as a part of a chain whose tokens are those of x."""
         layout = Layout(x.shape[-2], x.shape[-2], mask, packed)
-        return mixed(tuple(self.log_weights), layout, self.scale, self.plan.comparison)
+        return mixed(tuple(self.log_weights._parameters.values()), layout, self.scale, self.plan.comparison)  # type: ignore[arg-type]
 
     @property
     def scale(self) -> float:

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
 from anygatr.kernels import graph
-from anygatr.kernels.chain import Step
 from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
 from anygatr.kernels.prologue import NOTHING, Prologue
+from anygatr.kernels.steps import Step
 from anygatr.nn import init
 from anygatr.nn.ahead import untouched
 from anygatr.nn.linear import EquiLinear

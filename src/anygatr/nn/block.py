@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.chain import Step, chain, chainable, chains
+from anygatr.kernels.chain import chain, chainable, chains
 from anygatr.kernels.prologue import NOTHING, Prologue
+from anygatr.kernels.steps import Step
 from anygatr.nn.activation import GatedGELU
 from anygatr.nn.ahead import Stream, add, ahead, untouched
 from anygatr.nn.attention import SelfAttention

@@ -129,7 +129,8 @@ class GATr(nn.Module):
             border.check_offsets(offsets, tokens)
             packed = pack(offsets)
         again, scalars = x[..., list(self.reinsert)], s[..., list(self.reinsert_s)]
-        return x, s, Batch(reference(x, self.geometry, mask, packed), again, mask, packed, scalars)
+        number = reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()  # once, not in every block
+        return x, s, Batch(number, again, mask, packed, scalars)
 
 
 def check_size(hidden: Width, blocks: int) -> None:

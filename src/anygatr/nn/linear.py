@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.geometry import Geometry
-from anygatr.kernels.chain import Map, Step, mapped
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
 from anygatr.kernels.prologue import NOTHING, Prologue
+from anygatr.kernels.steps import Map, Step, mapped
 from anygatr.nn import init
 from anygatr.nn.width import Width
 
