@@ -63,8 +63,9 @@ def watched(clock: Clock) -> Iterator[None]:
     """Kernels report to the clock."""
     linear, attend = linear_native._run, attend_native._run
 
-    def timed_linear(name: str, tensors: Any, *others: Any) -> None:
-        _timed(clock, name, lambda: linear(name, tensors, *others), tensors)
+    def timed_linear(run: Any, kept: Any, *arguments: Any) -> None:
+        name = "linear" if run.__name__ == "maps" else run.__name__
+        _timed(clock, name, lambda: linear(run, kept, *arguments), {id(t): t for t in kept if t is not None}.values())
 
     def timed_attend(name: str, streams: Any, weights: Tensor, *others: Any) -> None:
         _timed(clock, name, lambda: attend(name, streams, weights, *others), (*streams, weights, *others[-1]))

@@ -15,7 +15,7 @@ from anygatr.geometry import Geometry
 from anygatr.kernels import native
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import Weights, linear_plan
-from anygatr.kernels.linear_source import PAST, TOKENS
+from anygatr.kernels.maps_source import PAST, TOKENS
 from anygatr.kernels.norm import norm_plan, normalise
 from anygatr.kernels.product import product_plan, products
 from anygatr.kernels.prologue import NOTHING, Prologue

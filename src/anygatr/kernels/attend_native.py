@@ -110,28 +110,13 @@ def _run(
     comparison: Comparison,
     others: Sequence[Tensor | None],
 ) -> None:
-    kept = [None if t is None else t.contiguous() for t in (*streams, *given(weights, samples, scale), *others)]
+    mv, scalars = _head(streams, comparison)
+    kept = native.ready((*streams, weights, samples.mask, samples.queries, samples.keys, _number(scale), *others))
     queries = streams.s.shape[:-1].numel()
     keys = queries if streams.keys_s is None else streams.keys_s.shape[:-1].numel()
-    run, sizes = settled(name, weights, samples, comparison, _head(streams, comparison), queries, keys)
-    run(*native.addresses(kept), *sizes)
-
-
-def given(weights: Float[Tensor, "w h c"], samples: Samples, scale: float) -> tuple[Tensor | None, ...]:
-    """What C takes behind the streams."""
-    return weights, samples.mask, samples.queries, samples.keys, _number(scale)
-
-
-def settled(
-    name: str, weights: Tensor, samples: Samples, comparison: Comparison, head: tuple[int, int], queries: int, keys: int
-) -> tuple[Callable[..., None], tuple[int, ...]]:
-    """The function for heads of so many channels and scalars, and the integers it takes after all addresses."""
-    sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, head[1])
-    run = _function(name, comparison, head[0], weights.dtype, POINTERS[name], len(sizes) + 1)
-    return run, (*sizes, torch.get_num_threads())
-
-
-POINTERS = {"attend": 12, "attend_backward": 21}
+    sizes = (queries, keys, len(samples.queries) - 1, comparison.heads, comparison.key_heads, scalars)
+    run = _function(name, comparison, mv, weights.dtype, len(kept), len(sizes) + 1)
+    run(*native.addresses(kept), *sizes, torch.get_num_threads())
 
 
 @lru_cache(maxsize=256)

@@ -3,20 +3,20 @@
 Where a stream goes several ways, into the chain, past it and into a later map, its gradients are added inside the kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
-from anygatr.kernels import native
+from anygatr.kernels import linear_native, native
 from anygatr.kernels.function import Function
 from anygatr.kernels.precision import autocast_type
 from anygatr.kernels.second import gradients
-from anygatr.kernels.steps import Call, Map, Mixture, Step, Stream, Tensors
+from anygatr.kernels.steps import Map, Mixture, Step, Stream, Tensors
 
 Hows = tuple[tuple[Map | Mixture, int], ...]
 """Operations, each with how many tensors are its own."""
@@ -38,7 +38,7 @@ def chains(
         if not how.fits(channels):
             return False
         if isinstance(how, Map):
-            channels = tensors[1].shape[0]  # type: ignore[union-attr]
+            channels = tensors[0].shape[0]  # type: ignore[union-attr]
     return native.applies(x, s, *(onto or ()), *(t for step in steps for t in step.tensors if t is not None))
 
 
@@ -46,13 +46,13 @@ def chain(
     x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step], onto: Stream | None
 ) -> Stream:
     """One step after the other, the last one's results added to `onto`."""
-    if not torch.is_grad_enabled() and _plain():
-        return _evaluate(x, s, steps, onto)
     residual = onto is not None and onto[0] is x and onto[1] is s
     given = (None, None) if onto is None or residual else onto
     hows = tuple((step.how, len(step.tensors)) for step in steps)
     tensors = [t for step in steps for t in step.tensors]
-    y, t, *_ = _Chain.apply(x, s, *given, residual, torch.is_grad_enabled(), hows, *tensors)
+    keep = torch.is_grad_enabled()
+    run: Callable[..., tuple[Tensor, ...]] = _Chain.apply if keep or not _plain() else _Chain.forward
+    y, t, *_ = run(x, s, *given, residual, keep, hows, *tensors)
     return y, t
 
 
@@ -60,34 +60,6 @@ def _plain() -> bool:
     """Whether nobody looks at what torch is told, but for the derivatives of backward passes."""
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     return not transformed and torch._C._get_tracing_state() is None
-
-
-def _evaluate(x: Tensor, s: Tensor, steps: Sequence[Step], onto: Stream | None) -> Stream:
-    """Without derivatives: what is made between has one piece of memory, and C is told addresses in it."""
-    tokens, channels, scalars = s.shape[:-1], x.shape[-1], s.shape[-1]
-    count, calls = tokens.numel(), list[Call]()
-    for how, tensors in steps:
-        calls.append(call := how.call(x, channels, scalars, count, tensors))
-        blades, channels, scalars = call.shape
-    given = _ready((x, s, *(onto or (None, None))))
-    x_at, s_at, *onto_at = native.addresses(given)
-    made = given[0].new_empty(blades, *tokens, channels), given[0].new_empty(*tokens, scalars)
-    room = made[0].new_empty(count * sum(sum(call.results) for call in calls[:-1]))
-    now, free, size = [x_at, s_at], room.data_ptr(), count * room.element_size()
-    for i, (call, (how, _)) in enumerate(zip(calls, steps, strict=True)):
-        last = i == len(calls) - 1
-        into, own = (now[0], s_at if how.beside else now[1]), _ready(call.own)
-        now, added = native.addresses(made) if last else [], onto_at if last else (None, None)
-        for numbers in () if last else call.results:
-            now.append(free)
-            free += size * numbers
-        call.run(*into, *native.addresses(own), *(() if call.more else added), *now, *call.sizes)
-    return made
-
-
-def _ready(tensors: Tensors) -> list[Any]:
-    """The tensors as C can take them."""
-    return [None if t is None else unwrap_if_dead(t).contiguous() for t in tensors]
 
 
 class _Chain(Function):
@@ -105,13 +77,16 @@ class _Chain(Function):
         *tensors: Tensor | None,
     ) -> tuple[Tensor, ...]:
         onto = (x, s) if residual else (onto_x, onto_s)
-        now, kept = (x, s), list[Tensor]()
-        for i, (how, given) in enumerate(_dealt(hows, tensors)):
-            last = i == len(hows) - 1
-            made = how.forward(now[0], s if how.beside else now[1], given, onto if last else (None, None))
-            kept += made if keep and not last else ()
-            now = made[0], made[1]
-        return *now, *kept
+        now, kept, dealt = (x, s), list[Tensor](), _dealt(hows, tensors)
+        for _, steps in groupby(dealt, lambda step: type(step[0])):
+            run: Any = list(steps)
+            if isinstance(run[0][0], Mixture):
+                made: Any = [how.forward(*now, given) for how, given in run]
+            else:
+                made = linear_native.forward(*now, run, onto if run[-1] is dealt[-1] else (None, None), keep, s)
+            kept += [t for each in made for t in each] if keep else []
+            now = made[-1][0], made[-1][1]
+        return *now, *kept[:-2]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -92,10 +92,9 @@ class _Linear(Function):
         inside: bool,
         *weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        given = Weights(*weights)  # type: ignore[arg-type]
         if inside:
-            return linear_native.forward(x, s, given, plan, before, (onto_x, onto_s), number)
-        return _by_torch(x, s, mixing, given, plan)
+            return linear_native.forward(x, s, [((plan, before, False), (*weights, number))], (onto_x, onto_s))[0]
+        return _by_torch(x, s, mixing, Weights(*weights), plan)  # type: ignore[arg-type]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -132,7 +131,7 @@ def _linear(
 ) -> tuple[Tensor, Tensor]:
     plan, weights = recall(key), Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s)
     if _inside(x, s, weights):
-        return linear_native.forward(x, s, weights, plan, NOTHING, (None, None))
+        return linear_native.forward(x, s, [((plan, NOTHING, False), (*weights, None))])[0]
     return _by_torch(x, s, mixing, weights, plan)
 
 

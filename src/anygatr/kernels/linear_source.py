@@ -5,13 +5,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from anygatr.kernels.linear_plan import LinearPlan
+from anygatr.kernels.maps_source import MAP
 from anygatr.kernels.prologue import Prologue, prologue_source
 from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
 
-TOKENS = 64  # of a tile: all its blades stay in the second cache
 SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
-PAST = 1 << 22  # bytes of a result from which it is written past the caches: they would not keep it
 LINES = 16  # of the next tile that are fetched before each product of a few rows
 CALLS = '#pragma GCC optimize("O1")\n'
 SUM = """
@@ -34,18 +33,20 @@ static const real *begin(const real *row, const real *onto, long m, long n, real
 """
 GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
             const real *mv_to_s, const real *s_to_s"""
-SIZES = "long n, long ci, long si, long co, long so, long threads"
+WIDTHS = "long ci, long si, long co, long so"
+SIZES = f"long n, {WIDTHS}, long threads"
 
 
 @lru_cache(maxsize=256)
 def linear_source(plan: LinearPlan, before: Prologue, real: str, lanes: int = 0) -> str:
-    """C of `linear` and `linear_backward`: long lists of calls, on which optimising would waste seconds."""
+    """C of a map for `maps` and of `linear_backward`: long lists of calls, on which optimising would waste seconds."""
     loops = prologue_source(before, plan.blades, real, lanes), _combinations(plan), _mixing(plan), SUM
-    calls = f"#define TOKENS {TOKENS}\n", CALLS, _forward(plan, before), _backward(plan, before)
+    calls = MAP, CALLS, _forward(plan, before), _backward(plan, before)
     return matrix_product(real) + "".join((*loops, *calls))
 
 
 def _forward(plan: LinearPlan, before: Prologue) -> str:
+    """C of what `maps` calls: numbers of prepared weights, preparing them, numbers that a tile needs, a tile."""
     pairs, entries = _pairs(plan)
     body = ""
     for blade in range(plan.blades):
@@ -60,61 +61,54 @@ def _forward(plan: LinearPlan, before: Prologue) -> str:
         body += _sum(terms, f"Y({blade})", "co", begin, "past") if terms else filled
     terms = ["si, S, si, 1, ss, sop"]
     terms += [f"ci, X({plan.invariant[j]}), ci, 1, ms + {j} * ci * sop, sop" for j in plan.inner]
-    onto = "onto_s ? onto_s + at * so : 0"
     body += _expected("s", 0, "si")
     if plan.scalars:
-        body += _sum(terms, "t + at * so", "so", f"begin(bs, {onto}, m, so, part, &ld)", "0")
+        body += _sum(terms, "t", "so", "begin(bs, onto_s, m, so, part, &ld)", "0")
     else:
-        body += f"fill(t + at * so, {onto}, m * so);\n"
+        body += "fill(t, onto_s, m * so);\n"
     j = len(plan.invariant)
     buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
-    return f"""
-void linear({GIVEN},
-            const real *bias_mv, const real *bias_s, const real *onto_x, const real *onto_s, real *y, real *t, {SIZES}) {{
-    long cx = {before.channels("ci")}, cop = HALVES(co), sop = HALVES(so), tile_count = (n + TOKENS - 1) / TOKENS;
-    long past = {0 if plan.leave else f"{plan.blades} * n * co * (long)sizeof(real) >= {PAST}"};
-    real *w = buffer({len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop);
+    weights = f"""
+    long cop = HALVES(co), sop = HALVES(so);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
-    if (bias_mv || bias_s) bm = ss + si * sop, bs = bm + {j} * cop;
-    #pragma omp parallel num_threads(threads) if (threads > 1)
-    {{
-        /* of two threads, each prepares some of the weights */
-        #pragma omp single nowait
-        {{
-            memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
-            mix(weight, co, ci, w, 1, cop, ci * cop);
-            for (long j = 0; j < {j}; j++) {{
-                transposed(s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
-                transposed(mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
-            }}
-        }}
-        #pragma omp single
-        {{
-            transposed(s_to_s, si, so, si, ss, sop);
-            if (bm) padded(bias_mv, {j}, co, bm, cop);
-            if (bs) padded(bias_s, 1, so, bs, sop);
-        }}
-        {buffers.made}
-        real *part = buffer(TOKENS * (co > so ? co : so));
-        #pragma omp for schedule(static)
-        for (long tile = 0; tile < tile_count; tile++) {{
-            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
-            const real *start;
-            lines soon;
-            {_entered(plan, before)}
-#define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + ((b) * n + at) * co : 0)"}
-#define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + ((b) * n + at) * co)"}
+    if (biased) bm = ss + si * sop, bs = bm + {j} * cop;"""
+    return f"""
+long linear_room({WIDTHS}) {{
+    long cop = HALVES(co), sop = HALVES(so);
+    return {len(pairs)} * ci * cop + {j} * si * cop + {j} * ci * sop + si * sop + {j} * cop + sop;
+}}
+void linear_prepare(const weights *given, long piece, real *w, {WIDTHS}) {{
+    long biased = given->bias_mv || given->bias_s;{weights}
+    if (piece) {{
+        transposed(given->s_to_s, si, so, si, ss, sop);
+        if (bm) padded(given->bias_mv, {j}, co, bm, cop);
+        if (bs) padded(given->bias_s, 1, so, bs, sop);
+        return;
+    }}
+    memset(w, 0, {len(pairs)} * ci * cop * sizeof(real));
+    mix(given->mv, co, ci, w, 1, cop, ci * cop);
+    for (long j = 0; j < {j}; j++) {{
+        transposed(given->s_to_mv + j * co * si, si, co, si, sm + j * si * cop, cop);
+        transposed(given->mv_to_s + j * so * ci, ci, so, ci, ms + j * ci * sop, sop);
+    }}
+}}
+long linear_scratch({WIDTHS}) {{ return {buffers.numbers} + TOKENS * (co > so ? co : so); }}
+void linear_tile(const place *p, real *w, long biased, real *own, {WIDTHS}) {{{weights}
+    const real *x = p->x, *s = p->s, *numbers = p->numbers, *onto_x = p->onto_x, *onto_s = p->onto_s, *start;
+    real *y = p->y, *t = p->t;
+    long n = p->apart, at = 0, m = p->tokens, next = p->next, past = {0 if plan.leave else "p->past"};
+    long cx = {before.channels("ci")}, ld;
+    lines soon;
+    {buffers.parted}
+    real *part = own;
+    {_entered(plan, before)}
+#define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + (b) * p->onto_apart * co : 0)"}
+#define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + (b) * p->y_apart * co)"}
 {body}
 #undef X
 #undef Y
 #undef ONTO
-            {_left(plan)}
-        }}
-        free(part);
-        {buffers.freed}
-        SETTLE;
-    }}
-    free(w);
+    {_left(plan)}
 }}
 """
 
@@ -161,7 +155,7 @@ void linear_backward({GIVEN},
                      const real *grad_y, const real *grad_t, const real *plus_x, const real *plus_s, real *gx, real *gs,
                      real *g_weight, real *g_s_to_mv, real *g_mv_to_s, real *g_s_to_s, real *g_bias_mv, real *g_bias_s,
                      {SIZES}) {{
-    long cx = {before.channels("ci")}, past = {plan.blades} * n * cx * (long)sizeof(real) >= {PAST};
+    long cx = {before.channels("ci")}, past = {plan.blades} * n * cx * (long)sizeof(real) >= PAST_BYTES;
     long cip = HALVES(ci), sip = HALVES(si), tile_count = (n + TOKENS - 1) / TOKENS;
     long turned = co > ci && co == HALVES(co);  /* columns are the wider side: fewer loads for as many sums */
     long wide = {len(pairs)} * co * cip + {j} * co * sip + {j} * so * cip + so * sip;
@@ -198,7 +192,7 @@ void linear_backward({GIVEN},
         {buffers.made}
         #pragma omp for schedule(static)
         for (long tile = 0; tile < tile_count; tile++) {{
-            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), ld;
+            long at = tile * TOKENS, m = LEAST(TOKENS, n - at), next = LEAST(TOKENS, n - at - m), ld;
             const real *start, *GT = grad_t + at * so;
             lines soon;
             {"leave_backward(grad_y + at * co, n * co, ys, TOKENS * co, m * co);" if plan.leave else ""}
@@ -266,8 +260,7 @@ def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -
 
 def _expected(what: str, blade: int, width: str) -> str:
     """C that says which lines are needed soon: those of a blade, or of scalars, of the next tile."""
-    begin, size = f"{what} + ({blade} * n + at + m) * {width}", f"LEAST(TOKENS, n - at - m) * {width}"
-    return f"soon = LINES({begin}, {size}, 0, 1, {LINES}, 0);\n"
+    return f"soon = LINES({what} + ({blade} * n + at + m) * {width}, next * {width}, 0, 1, {LINES}, 0);\n"
 
 
 def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
@@ -307,21 +300,26 @@ static void unmix(const real *restrict w, long co, long ci, real *restrict at, l
 
 
 class _Buffers(NamedTuple):
+    """C that makes and frees buffers, or parts them from `own`, and how many numbers they have."""
+
     made: str
     freed: str
+    parted: str
+    numbers: str
 
 
 def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffers:
-    """C that makes and frees those of these buffers for a tile that are needed."""
-    numbers = {
+    """Those of these buffers for a tile that are needed."""
+    sizes = {
         "x": f"{plan.blades} * TOKENS * ci",
         "y": f"{plan.blades} * TOKENS * co",
         "s": "TOKENS * si",
     }
     needed = {"xn": before.changes, "sn": before.scalars, "xs": plan.enter, "ys": plan.leave}
-    some = [name for name in names if needed[name.removeprefix("g")]]
-    made = "".join(f"real *{name} = buffer({numbers[name.removeprefix('g')[0]]});\n" for name in some)
-    return _Buffers(made, "".join(f"free({name});" for name in some))
+    some = {name: sizes[name.removeprefix("g")[0]] for name in names if needed[name.removeprefix("g")]}
+    made = "".join(f"real *{name} = buffer({size});\n" for name, size in some.items())
+    parted = "".join(f"real *{name} = own; own += {size};\n" for name, size in some.items())
+    return _Buffers(made, "".join(f"free({name});" for name in some), parted, " + ".join((*some.values(), "0")))
 
 
 def _entered(plan: LinearPlan, before: Prologue, ready: bool = False) -> str:
@@ -343,8 +341,8 @@ def _left(plan: LinearPlan) -> str:
     """C that takes the results of a tile out of the map's frame."""
     if not plan.leave:
         return ""
-    return f"""leave(ys, TOKENS * co, y + at * co, n * co, m * co);
-            if (onto_x) {_added("onto_x + at * co", "n * co", "y + at * co", "n * co", "m * co", plan)}"""
+    return f"""leave(ys, TOKENS * co, y, p->y_apart * co, m * co);
+    if (onto_x) {_added("onto_x", "p->onto_apart * co", "y", "p->y_apart * co", "m * co", plan)}"""
 
 
 def _added(given: str, apart: str, to: str, to_apart: str, count: str, plan: LinearPlan) -> str:

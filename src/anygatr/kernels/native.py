@@ -15,10 +15,11 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 
 FLAGS = (
     "-O3",
@@ -46,8 +47,13 @@ def applies(*tensors: Tensor) -> bool:
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def ready(tensors: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """The tensors as C can take them: contiguous, out of what a transformation that is over wrapped them in."""
+    return [None if t is None else unwrap_if_dead(t).contiguous() for t in tensors]
+
+
 def addresses(tensors: Iterable[Tensor | None]) -> list[int | None]:
-    """Where contiguous tensors begin."""
+    """Where tensors that are ready begin."""
     return [None if t is None else t.data_ptr() for t in tensors]
 
 
@@ -79,6 +85,12 @@ def function(source: str, name: str, pointers: int, integers: int) -> Callable[.
     called.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_long] * integers
     called.restype = None
     return cast("Callable[..., None]", called)
+
+
+@lru_cache(maxsize=2048)
+def address(source: str, name: str) -> int:
+    """Where the C function `name` of a source is, for other functions to call."""
+    return cast("int", ctypes.cast(cast("Any", function(source, name, 0, 0)), ctypes.c_void_p).value)
 
 
 def _build(source: str, path: str) -> Path:
