@@ -39,6 +39,7 @@ typedef struct {
     long beside, blades, ci, si, co, so;
 } map;
 #define WIDTHS(i) all[i].ci, all[i].si, all[i].co, all[i].so
+#define KEPT(i) (all[i].y || all[i].t)  /* what is empty has no address */
 void maps(const map *all, const real *x, const real *s, const real *beside, const real *onto_x, const real *onto_s,
           long count, long cx, long sx, long n, long threads) {
     long tile_count = (n + TOKENS - 1) / TOKENS, room[count + 1], scratch = 0, between = 0;
@@ -47,7 +48,7 @@ void maps(const map *all, const real *x, const real *s, const real *beside, cons
         room[i + 1] = room[i] + UP(all[i].room(WIDTHS(i)));
         long needed = UP(all[i].scratch(WIDTHS(i)));
         scratch = needed > scratch ? needed : scratch;
-        between += all[i].y ? 0 : TOKENS * (all[i].blades * all[i].co + all[i].so);
+        between += KEPT(i) ? 0 : TOKENS * (all[i].blades * all[i].co + all[i].so);
     }
     real *w = buffer(room[count]);
     #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -69,7 +70,7 @@ void maps(const map *all, const real *x, const real *s, const real *beside, cons
                 const weights *given = &it->given;
                 if (it->beside) now.s = beside + at * it->si;
                 now.numbers = it->numbers ? it->numbers + at : 0;
-                if (it->y) now.y = it->y + at * co, now.y_apart = n, now.t = it->t + at * so;
+                if (KEPT(i)) now.y = it->y + at * co, now.y_apart = n, now.t = it->t + at * so;
                 else {
                     now.y = spare, now.y_apart = TOKENS, now.t = now.y + it->blades * TOKENS * co;
                     spare = now.t + TOKENS * so;
