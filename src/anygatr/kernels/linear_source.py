@@ -1,36 +1,25 @@
 """C of the equivariant linear map of a plan, forwards and backwards, tile by tile of tokens."""
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
+from anygatr.kernels.linear_parts import (
+    SUM,
+    added,
+    buffers_of,
+    combinations,
+    entered,
+    expected,
+    mixing_source,
+    pairs_of,
+    sum_of,
+)
 from anygatr.kernels.linear_plan import LinearPlan
 from anygatr.kernels.maps_source import MAP
 from anygatr.kernels.prologue import Prologue, prologue_source
-from anygatr.kernels.runs import Run, listed, transposed
 from anygatr.kernels.tiles import matrix_product
 
 SOME = 8  # tokens whose inputs stay in the first cache while they are prepared and their gradients taken back
-LINES = 16  # of the next tile that are fetched before each product of a few rows
 CALLS = '#pragma GCC optimize("O1")\n'
-SUM = """
-static void add(const real *restrict x, real *restrict o, long n) { for (long i = 0; i < n; i++) o[i] += x[i]; }
-/* the first of some parts is written over what was there */
-static void add_part(const real *x, long rows, long width, long ld, real *sum, long first) {
-    for (long r = 0; r < rows; r++) for (long i = 0; i < width; i++)
-        sum[r * width + i] = (first ? 0 : sum[r * width + i]) + x[r * ld + i];
-}
-static void fill(real *to, const real *onto, long n) {
-    if (onto) memcpy(to, onto, n * sizeof(real)); else memset(to, 0, n * sizeof(real));
-}
-/* what a sum begins with: a row for all tokens and a matrix, either may be absent; *ld is how far its rows are apart */
-static const real *begin(const real *row, const real *onto, long m, long n, real *part, long *ld) {
-    *ld = onto ? n : 0;
-    if (!onto || !row) return onto ? onto : row;
-    for (long r = 0; r < m; r++) for (long i = 0; i < n; i++) part[r * n + i] = row[i] + onto[r * n + i];
-    return part;
-}
-"""
 GIVEN = """const real *x, const real *s, const real *numbers, const real *weight, const real *s_to_mv,
             const real *mv_to_s, const real *s_to_s"""
 WIDTHS = "long ci, long si, long co, long so"
@@ -40,14 +29,14 @@ SIZES = f"long n, {WIDTHS}, long threads"
 @lru_cache(maxsize=256)
 def linear_source(plan: LinearPlan, before: Prologue, real: str, lanes: int = 0) -> str:
     """C of a map for `maps` and of `linear_backward`: long lists of calls, on which optimising would waste seconds."""
-    loops = prologue_source(before, plan.blades, real, lanes), _combinations(plan), _mixing(plan), SUM
+    loops = prologue_source(before, plan.blades, real, lanes), combinations(plan), mixing_source(plan), SUM
     calls = MAP, CALLS, _forward(plan, before), _backward(plan, before)
     return matrix_product(real) + "".join((*loops, *calls))
 
 
 def _forward(plan: LinearPlan, before: Prologue) -> str:
     """C of what `maps` calls: numbers of prepared weights, preparing them, numbers that a tile needs, a tile."""
-    pairs, entries = _pairs(plan)
+    pairs, entries = pairs_of(plan)
     body = ""
     for blade in range(plan.blades):
         row, terms = "0", [f"ci, X({i}), ci, 1, w + {p} * ci * cop, cop" for p, o, i in entries if o == blade]
@@ -57,17 +46,17 @@ def _forward(plan: LinearPlan, before: Prologue) -> str:
             terms.insert(0, f"si, S, si, 1, sm + {j} * si * cop, cop")
         begin = f"begin({row}, ONTO({blade}), m, co, part, &ld)"
         filled = f"fill(Y({blade}), ONTO({blade}), m * co);\n"
-        body += _expected("x", blade, "cx")
-        body += _sum(terms, f"Y({blade})", "co", begin, "past") if terms else filled
+        body += expected("x", blade, "cx")
+        body += sum_of(terms, f"Y({blade})", "co", begin, "past") if terms else filled
     terms = ["si, S, si, 1, ss, sop"]
     terms += [f"ci, X({plan.invariant[j]}), ci, 1, ms + {j} * ci * sop, sop" for j in plan.inner]
-    body += _expected("s", 0, "si")
+    body += expected("s", 0, "si")
     if plan.scalars:
-        body += _sum(terms, "t", "so", "begin(bs, onto_s, m, so, part, &ld)", "0")
+        body += sum_of(terms, "t", "so", "begin(bs, onto_s, m, so, part, &ld)", "0")
     else:
         body += "fill(t, onto_s, m * so);\n"
     j = len(plan.invariant)
-    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys"))
+    buffers = buffers_of(plan, before, ("xn", "sn", "xs", "ys"))
     weights = f"""
     long cop = HALVES(co), sop = HALVES(so);
     real *sm = w + {len(pairs)} * ci * cop, *ms = sm + {j} * si * cop, *ss = ms + {j} * ci * sop, *bm = 0, *bs = 0;
@@ -101,7 +90,7 @@ void linear_tile(const place *p, real *w, long biased, real *own, {WIDTHS}) {{{w
     lines soon;
     {buffers.parted}
     real *part = own;
-    {_entered(plan, before)}
+    {entered(plan, before)}
 #define ONTO({"b"}) {"0" if plan.leave else "(onto_x ? onto_x + (b) * p->onto_apart * co : 0)"}
 #define Y({"b"}) {"(ys + (b) * TOKENS * co)" if plan.leave else "(y + (b) * p->y_apart * co)"}
 {body}
@@ -113,8 +102,16 @@ void linear_tile(const place *p, real *w, long biased, real *own, {WIDTHS}) {{{w
 """
 
 
+def _left(plan: LinearPlan) -> str:
+    """C that takes the results of a tile out of the map's frame."""
+    if not plan.leave:
+        return ""
+    return f"""leave(ys, TOKENS * co, y, p->y_apart * co, m * co);
+    if (onto_x) {added("onto_x", "p->onto_apart * co", "y", "p->y_apart * co", "m * co", plan)}"""
+
+
 def _backward(plan: LinearPlan, before: Prologue) -> str:
-    pairs, entries = _pairs(plan)
+    pairs, entries = pairs_of(plan)
     direct = not plan.enter and not before.changes
     below = weights = ""
     for blade in range(plan.blades):
@@ -123,18 +120,18 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
             terms.insert(0, f"so, GT, so, 1, ms + {plan.invariant.index(blade)} * so * cip, cip")
         begin = f"begin(0, PLUS({blade}), m, ci, part, &ld)"
         filled = f"fill(GX({blade}), PLUS({blade}), m * ci);\n"
-        below += _expected("grad_y", blade, "co")
-        below += _sum(terms, f"GX({blade})", "ci", begin, "past" if direct else "0") if terms else filled
+        below += expected("grad_y", blade, "co")
+        below += sum_of(terms, f"GX({blade})", "ci", begin, "past" if direct else "0") if terms else filled
     terms = ["so, GT, so, 1, ss, sip"] if plan.scalars else []
     terms += [f"co, G({plan.invariant[j]}), co, 1, sm + {j} * co * sip, sip" for j in plan.outer]
     onto = "0" if before.scalars else "plus_s ? plus_s + at * si : 0"
     filled = f"fill(GS, {onto}, m * si);\n"
-    below += _expected("grad_t", 0, "so")
-    below += _sum(terms, "GS", "si", f"begin(0, {onto}, m, si, part, &ld)", "0") if terms else filled
+    below += expected("grad_t", 0, "so")
+    below += sum_of(terms, "GS", "si", f"begin(0, {onto}, m, si, part, &ld)", "0") if terms else filled
     for i, (p, target, source) in enumerate(entries):
-        weights += _expected("x", i, "cx") if i < plan.blades else ""
+        weights += expected("x", i, "cx") if i < plan.blades else ""
         weights += f"COLLECT({p}, G({target}), X({source}), XB({source}))\n"
-    weights += _expected("s", 0, "si")
+    weights += expected("s", 0, "si")
     for j in plan.outer:
         target, total = plan.invariant[j], f"gsm + {j} * co * sip, sip"
         weights += f"multiply(co, sip, m, G({target}), 1, co, SB, sip, {total}, {total}, 0, &soon);\n"
@@ -149,7 +146,7 @@ def _backward(plan: LinearPlan, before: Prologue) -> str:
     j, blades = len(plan.invariant), plan.blades
     buffer = "gxs" if plan.enter else "gxn" if before.changes else None
     made = f"({buffer} + (b) * TOKENS * ci)" if buffer else "(gx + ((b) * n + at) * ci)"
-    buffers = _buffers(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
+    buffers = buffers_of(plan, before, ("xn", "sn", "xs", "ys", "gxn", "gsn", "gxs"))
     return f"""
 void linear_backward({GIVEN},
                      const real *grad_y, const real *grad_t, const real *plus_x, const real *plus_s, real *gx, real *gs,
@@ -209,7 +206,7 @@ void linear_backward({GIVEN},
 {below}
             }}
             {_returned(plan, before)}
-            {_entered(plan, before, ready=True)}
+            {entered(plan, before, ready=True)}
             const real *SB = sb ? sb : S;
             if (sb) padded(S, m, si, sb, sip);
             if (xb) {{ {padded} }}
@@ -247,109 +244,6 @@ void linear_backward({GIVEN},
 """
 
 
-def _sum(terms: Sequence[str], target: str, width: str, start: str, past: str) -> str:
-    """C of a sum of products, each given by its length and matrices, that begins with `start`.
-
-    It grows in `part`, which stays in the cache: only the last product writes to the target.
-    """
-    text = f"start = {start};\n"
-    for term in terms[:-1]:
-        text += f"multiply(m, {width}, {term}, part, {width}, start, ld, 0, &soon); start = part; ld = {width};\n"
-    return f"{text}multiply(m, {width}, {terms[-1]}, {target}, {width}, start, ld, {past}, &soon);\n"
-
-
-def _expected(what: str, blade: int, width: str) -> str:
-    """C that says which lines are needed soon: those of a blade, or of scalars, of the next tile."""
-    return f"soon = LINES({what} + ({blade} * n + at + m) * {width}, next * {width}, 0, 1, {LINES}, 0);\n"
-
-
-def _pairs(plan: LinearPlan) -> tuple[list[tuple[int, float]], list[tuple[int, int, int]]]:
-    """The distinct (effective weight, factor), and each product as (pair, target blade, source blade)."""
-    # the pairs of the whole map even for a narrowed plan: then the compiler mixes weights, and rounds, alike in both
-    whole = plan if plan.whole is None else plan.whole
-    pairs = sorted({(e, factor) for e, factor, _, _ in _terms(whole)})
-    return pairs, [(pairs.index((e, factor)), target, source) for e, factor, target, source in _terms(plan)]
-
-
-def _terms(plan: LinearPlan) -> list[tuple[int, float, int, int]]:
-    """Each product as (effective weight, factor, target blade, source blade)."""
-    joint = [(e, factor, plan.invariant[o], plan.invariant[i]) for e, factor, o, i in plan.joint]
-    return joint + listed(plan.products)
-
-
-def _mixing(plan: LinearPlan) -> str:
-    """C of the effective weights times their factors, one matrix per pair, and of the transpose."""
-    pairs, _ = _pairs(plan)
-    there = back = ""
-    place = "w[{p} * each + o * lo + i * li]"
-    for p, (e, factor) in enumerate(pairs):
-        terms = [f"(real){c * factor!r} * at[{m}]" for m, c in enumerate(plan.mixing[:, e].tolist()) if c]
-        there += f"{place.format(p=p)} = {' + '.join(terms)};\n"
-    for m, row in enumerate(plan.mixing.tolist()):
-        terms = [f"(real){row[e] * factor!r} * {place.format(p=p)}" for p, (e, factor) in enumerate(pairs) if row[e]]
-        back += f"at[{m}] = {' + '.join(terms) or '0'};\n"
-    loop = f"for (long o = 0; o < co; o++) for (long i = 0; i < ci; i++, at += {len(plan.mixing)})"
-    return f"""
-static void mix(const real *restrict at, long co, long ci, real *restrict w, long lo, long li, long each) {{
-    {loop} {{ {there} }}
-}}
-static void unmix(const real *restrict w, long co, long ci, real *restrict at, long lo, long li, long each) {{
-    {loop} {{ {back} }}
-}}
-"""
-
-
-class _Buffers(NamedTuple):
-    """C that makes and frees buffers, or parts them from `own`, and how many numbers they have."""
-
-    made: str
-    freed: str
-    parted: str
-    numbers: str
-
-
-def _buffers(plan: LinearPlan, before: Prologue, names: Sequence[str]) -> _Buffers:
-    """Those of these buffers for a tile that are needed."""
-    sizes = {
-        "x": f"{plan.blades} * TOKENS * ci",
-        "y": f"{plan.blades} * TOKENS * co",
-        "s": "TOKENS * si",
-    }
-    needed = {"xn": before.changes, "sn": before.scalars, "xs": plan.enter, "ys": plan.leave}
-    some = {name: sizes[name.removeprefix("g")[0]] for name in names if needed[name.removeprefix("g")]}
-    made = "".join(f"real *{name} = buffer({size});\n" for name, size in some.items())
-    parted = "".join(f"real *{name} = own; own += {size};\n" for name, size in some.items())
-    return _Buffers(made, "".join(f"free({name});" for name in some), parted, " + ".join((*some.values(), "0")))
-
-
-def _entered(plan: LinearPlan, before: Prologue, ready: bool = False) -> str:
-    """C that brings the inputs of a tile in front of the map, with what X(blade) and S are; `ready` after the prologue."""
-    at = "x + at * cx, n * cx"
-    text, place = "", "(x + ((b) * n + at) * ci)"
-    if before.changes:
-        text += "" if ready else f"before({at}, numbers + at, xn, TOKENS * ci, ci, m);\n"
-        at, place = "xn, TOKENS * ci", "(xn + (b) * TOKENS * ci)"
-    if plan.enter:
-        text += f"enter({at}, xs, TOKENS * ci, m * ci);\n"
-        place = "(xs + (b) * TOKENS * ci)"
-    if before.scalars and not ready:
-        text += "if (si) scalars_before(s + at * si, sn, si, m);\n"
-    return f"{text}const real *S = {'sn' if before.scalars else 's + at * si'};\n#define X(b) {place}\n"
-
-
-def _left(plan: LinearPlan) -> str:
-    """C that takes the results of a tile out of the map's frame."""
-    if not plan.leave:
-        return ""
-    return f"""leave(ys, TOKENS * co, y, p->y_apart * co, m * co);
-    if (onto_x) {_added("onto_x", "p->onto_apart * co", "y", "p->y_apart * co", "m * co", plan)}"""
-
-
-def _added(given: str, apart: str, to: str, to_apart: str, count: str, plan: LinearPlan) -> str:
-    """C that adds `count` numbers of each blade."""
-    return f"for (long b = 0; b < {plan.blades}; b++) add({given} + b * {apart}, {to} + b * {to_apart}, {count});\n"
-
-
 def _returned(plan: LinearPlan, before: Prologue) -> str:
     """C that takes the gradients of a tile in front of the map back to the inputs, and the prologue on the way."""
     text, to = "", "gx + at * cx, n * cx"
@@ -357,7 +251,7 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
         entered = f"enter_backward(gxs, TOKENS * ci, {'gxn, TOKENS * ci' if before.changes else to}, m * ci);\n"
         text += f"if (gx) {entered}"
         if not before.changes:
-            text += f"if (gx && plus_x) {_added('plus_x + at * ci', 'n * ci', 'gx + at * ci', 'n * ci', 'm * ci', plan)}"
+            text += f"if (gx && plus_x) {added('plus_x + at * ci', 'n * ci', 'gx + at * ci', 'n * ci', 'm * ci', plan)}"
     if before.changes:
         given = "x + (at + i) * cx, n * cx, numbers + at + i"
         text += f"""for (long i = 0, some; i < m; i += some) {{
@@ -367,7 +261,7 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
             real *to = gx + (at + i) * cx, *near = past ? one : to;
             long apart = past ? {SOME} * cx : n * cx;
             before_backward({given}, gxn + i * ci, TOKENS * ci, near, apart, ci, some);
-            if (plus_x) {_added("plus_x + (at + i) * cx", "n * cx", "near", "apart", "some * cx", plan)}
+            if (plus_x) {added("plus_x + (at + i) * cx", "n * cx", "near", "apart", "some * cx", plan)}
             if (past) for (long b = 0; b < {plan.blades}; b++) copy_past(one + b * {SOME} * cx, to + b * n * cx, some * cx);
         }}
 """
@@ -379,26 +273,3 @@ def _returned(plan: LinearPlan, before: Prologue) -> str:
         }
 """
     return text
-
-
-def _combinations(plan: LinearPlan) -> str:
-    """C of the changes of frame of a tile, blades being `lx` and `lo` numbers apart."""
-    changes = {
-        "enter": plan.enter,
-        "leave": plan.leave,
-        "enter_backward": transposed(plan.enter),
-        "leave_backward": transposed(plan.leave),
-    }
-    return "".join(_combination(name, change, plan.blades) for name, change in changes.items() if change)
-
-
-def _combination(name: str, change: tuple[Run, ...], blades: int) -> str:
-    sums: list[list[str]] = [[] for _ in range(blades)]
-    for run in change:
-        for j in range(run.length):
-            sums[run.target + j].append(f"(real){run.factor!r} * x[{run.source + j} * lx + i]")
-    body = "".join(
-        f"for (long i = 0; i < n; i++) o[{blade} * lo + i] = {' + '.join(terms) or '0'};\n"
-        for blade, terms in enumerate(sums)
-    )
-    return f"static void {name}(const real *restrict x, long lx, real *restrict o, long lo, long n) {{\n{body}}}\n"
