@@ -21,17 +21,36 @@ network = contestant("iP", Configuration(**job["size"]), checkpoint=job["checkpo
 network._replace(inputs=tuple(x[:1, :16] for x in network.inputs)).train()
 print(growth(network.train if job["train"] else network.infer))
 """
+MLP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from anygatr import geometry
+from anygatr.nn import MLP, Width
+from peak_memory import growth
+torch.set_num_threads(1)
+geo, tokens = geometry("iP"), 20_000
+mlp, x, s = MLP(geo, Width(16, 16)), torch.randn(geo.algebra.dim, tokens, 16), torch.randn(tokens, 16)
+one = torch.ones(tokens, 1)
+with torch.set_grad_enabled(sys.argv[2] == "True"):
+    mlp(x[:, :1], s[:1], one[:1])
+    print(growth(lambda: mlp(x, s, one)) / (x.nbytes + s.nbytes))
+"""
 A = {"batch": 64, "tokens": 16, "blocks": 10, "mv": 16, "s": 128, "heads": 8}
 C = {"batch": 1, "tokens": 7000, "blocks": 10, "mv": 8, "s": 32, "heads": 4}
 
 
 def grown(size: dict[str, int], checkpoint: bool = False, train: bool = True) -> float:
     """MiB by which the process grows in one training step or inference."""
-    job = json.dumps({"size": size, "checkpoint": checkpoint, "train": train})
-    command = [sys.executable, "-c", MEASURE, str(ROOT / "benchmarks"), job]
+    return said(MEASURE, json.dumps({"size": size, "checkpoint": checkpoint, "train": train})) / MIB
+
+
+def said(program: str, job: str) -> float:
+    """What a program says in a process of its own."""
+    command = [sys.executable, "-c", program, str(ROOT / "benchmarks"), job]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout.splitlines()[-1]) / MIB
+    return float(done.stdout.splitlines()[-1])
 
 
 def pairs(tokens: int) -> float:
@@ -49,6 +68,12 @@ def test_memory_is_linear_in_tokens():
     one, two = (grown({**small, "tokens": tokens}) for tokens in (3000, 6000))
     assert two < pairs(6000)
     assert two <= 2.5 * one + 8
+
+
+def test_without_derivatives_nothing_that_is_made_inside_an_mlp_is_kept():
+    """In sizes of the result: factors alone have four, what their products are mapped to has two."""
+    assert said(MLP, "False") < 1.5
+    assert said(MLP, "True") > 6
 
 
 @pytest.mark.slow
