@@ -9,6 +9,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from anygatr import GATr
 from anygatr.kernels import native
+from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.packed import pack
 from anygatr.nn import Block, SelfAttention, Width
 from anygatr.nn.batch import Batch, reference
@@ -171,6 +172,30 @@ def test_without_derivatives_every_digit_is_the_same(geo, dtype, rng):
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         assert not any(t.requires_grad for t in found)
         assert all(torch.equal(a, b) for a, b in zip(alone, block.attention(x.to(dtype), s.to(dtype), batch), strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("samples", "length"), [(150, 1), (9, 17), (5, 64), (2, 65), (1, 200)])
+@pytest.mark.parametrize("preset", ["iP", "C"])
+def test_samples_of_any_length_are_whole_in_their_tiles(preset, samples, length, threads, rng):
+    """Without derivatives attention on short samples runs inside the tiles of the maps around it.
+
+    Tiles of another length may round a token's last digit otherwise.
+    """
+    geo = geometry(preset)
+    block = Block(geo, WIDE, heads=4, multi_query=samples % 2 == 0)
+    for log_weight in block.attention.attend.log_weights:
+        torch.nn.init.normal_(log_weight)
+    x, s = (t.float() for t in stream(geo, rng, (samples, length), WIDE))
+    batch, before = Batch(reference(x, geo), x[..., :0]), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        expected = block(x, s, batch)
+        with torch.no_grad():
+            found = block(x, s, batch)
+    finally:
+        torch.set_num_threads(before)
+    assert difference(found, expected) <= (1e-6 if TOKENS % length and length < TOKENS else 0)
 
 
 def test_tangents_are_not_lost_without_derivatives(rng):

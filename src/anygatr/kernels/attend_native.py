@@ -11,6 +11,8 @@ from torch import Tensor
 from anygatr.features import Feature
 from anygatr.kernels import native
 from anygatr.kernels.attend_source import KEYS, attend_source
+from anygatr.kernels.linear_native import Entry
+from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.row_source import EMITTERS
 
 # axes: k blades, n query tokens, m key tokens, h heads, w learned features, c channels of a head
@@ -70,6 +72,18 @@ def forward(
     return out_x, out_s, total
 
 
+def entry(
+    weights: Float[Tensor, "w h c"], length: int, scale: float, comparison: Comparison, channels: int, scalars: int
+) -> Entry:
+    """Attention of samples of that length among linear maps, in whose tiles they are whole."""
+    heads, key_heads = comparison.heads, comparison.key_heads
+    mv, s = channels // (heads + 2 * key_heads), scalars // (heads + 2 * key_heads)
+    run = _address(comparison, mv, weights.dtype)
+    tensors, integers = (weights, _places(length), _number(scale)), (length, heads, key_heads)
+    widths = channels, scalars, heads * mv, heads * s
+    return Entry((None, None, None, run), tensors, integers, None, False, comparison.blades, widths)
+
+
 def backward(
     grads: tuple[Tensor, Tensor],
     results: tuple[Tensor, Tensor, Tensor],
@@ -123,8 +137,22 @@ def _run(
 def _function(
     name: str, comparison: Comparison, width: int, real: torch.dtype, pointers: int, integers: int
 ) -> Callable[..., None]:
-    source = attend_source(comparison.features, comparison.blades, comparison.mixed, width, native.REALS[real])
-    return native.function(source, name, pointers, integers)
+    return native.function(_source(comparison, width, real), name, pointers, integers)
+
+
+@lru_cache(maxsize=256)
+def _address(comparison: Comparison, width: int, real: torch.dtype) -> int:
+    return native.address(_source(comparison, width, real), "attend")
+
+
+def _source(comparison: Comparison, width: int, real: torch.dtype) -> str:
+    return attend_source(comparison.features, comparison.blades, comparison.mixed, width, native.REALS[real])
+
+
+@lru_cache(maxsize=TOKENS)
+def _places(length: int) -> Int[Tensor, " b+1"]:
+    """Where the samples of a tile begin."""
+    return length * torch.arange(TOKENS // length + 1, device="cpu")
 
 
 @lru_cache(maxsize=64)

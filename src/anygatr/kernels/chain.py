@@ -14,6 +14,8 @@ from torch.autograd import forward_ad
 
 from anygatr.kernels import linear_native, native
 from anygatr.kernels.function import Function
+from anygatr.kernels.linear_native import Entry
+from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.precision import autocast_type
 from anygatr.kernels.second import gradients
 from anygatr.kernels.steps import Map, Mixture, Step, Stream, Tensors
@@ -78,12 +80,12 @@ class _Chain(Function):
     ) -> tuple[Tensor, ...]:
         onto = (x, s) if residual else (onto_x, onto_s)
         now, kept, dealt = (x, s), list[Tensor](), _dealt(hows, tensors)
-        for _, steps in groupby(dealt, lambda step: type(step[0])):
-            run: Any = list(steps)
-            if isinstance(run[0][0], Mixture):
-                made: Any = [how.forward(*now, given) for how, given in run]
+        for alone, steps in groupby(dealt, lambda step: isinstance(step[0], Mixture) and (keep or step[0].length is None)):
+            run = list(steps)
+            if alone:
+                made: Any = [how.forward(*now, given) for how, given in run]  # type: ignore[union-attr]
             else:
-                made = linear_native.forward(*now, run, onto if run[-1] is dealt[-1] else (None, None), keep, s)
+                made = _on_tiles(*now, run, onto if run[-1] is dealt[-1] else (None, None), keep, s)
             kept += [t for each in made for t in each] if keep else []
             now = made[-1][0], made[-1][1]
         return *now, *kept[:-2]
@@ -113,6 +115,19 @@ class _Chain(Function):
             found = _backwards(x, s, tensors, kept, ctx.hows, ctx.residual, given, any(needed[:2]))
         onto = (g if needed else None for g, needed in zip(given, needed[2:4], strict=True))
         return *found[:2], *onto, None, None, None, *found[2:]
+
+
+def _on_tiles(
+    x: Tensor, s: Tensor, run: Sequence[tuple[Map | Mixture, Tensors]], onto: Any, keep: bool, beside: Tensor
+) -> list[Stream]:
+    """Linear maps, with attention between them where samples are short and nothing is to be kept."""
+    entries, channels, scalars, tile = list[Entry](), x.shape[-1], s.shape[-1], TOKENS
+    for how, tensors in run:
+        entries.append(how.entry(x, channels, scalars, tensors))
+        *_, channels, scalars = entries[-1].widths
+        if isinstance(how, Mixture) and how.length:
+            tile = TOKENS // how.length * how.length
+    return linear_native.forward(x, s, entries, onto, keep, beside, tile)
 
 
 def _backwards(

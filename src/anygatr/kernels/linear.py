@@ -93,7 +93,8 @@ class _Linear(Function):
         *weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         if inside:
-            return linear_native.forward(x, s, [((plan, before, False), (*weights, number))], (onto_x, onto_s))[0]
+            entry = linear_native.entry(plan, before, (*weights, number), x.dtype, x.shape[-1])
+            return linear_native.forward(x, s, [entry], (onto_x, onto_s))[0]
         return _by_torch(x, s, mixing, Weights(*weights), plan)  # type: ignore[arg-type]
 
     @staticmethod
@@ -131,7 +132,7 @@ def _linear(
 ) -> tuple[Tensor, Tensor]:
     plan, weights = recall(key), Weights(mv, s_to_mv, mv_to_s, s_to_s, bias_mv, bias_s)
     if _inside(x, s, weights):
-        return linear_native.forward(x, s, [((plan, NOTHING, False), (*weights, None))])[0]
+        return linear_native.forward(x, s, [linear_native.entry(plan, NOTHING, (*weights, None), x.dtype, x.shape[-1])])[0]
     return _by_torch(x, s, mixing, weights, plan)
 
 

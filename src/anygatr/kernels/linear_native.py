@@ -1,9 +1,9 @@
-"""Equivariant linear maps in C: their memory, their threads, their calls."""
+"""Equivariant linear maps in C, and attention between them: their memory, their threads, their calls."""
 
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,40 +15,59 @@ from anygatr.kernels.maps_source import FUNCTIONS, TOKENS, maps_source
 from anygatr.kernels.product import lanes
 from anygatr.kernels.prologue import Prologue
 
-Map = tuple[LinearPlan, Prologue, bool]
-"""What is done before it, and whether it takes the scalars that are `beside`."""
 Tensors = Sequence[Tensor | None]
+
+
+class Entry(NamedTuple):
+    """What `maps` is told of one of its operations: functions, tensors and sizes, and what its results have."""
+
+    functions: tuple[int | None, ...]
+    tensors: Tensors
+    integers: tuple[int, ...]
+    number: Tensor | None  # of each token
+    beside: bool
+    blades: int
+    widths: tuple[int, int, int, int]  # channels and scalars that it takes and that it makes
+
+
+def entry(
+    plan: LinearPlan, before: Prologue, tensors: Tensors, real: torch.dtype, channels: int, beside: bool = False
+) -> Entry:
+    """A map of so many channels; its tensors are its weights and a number for each token that its prologue may need."""
+    mv, _, _, s_to_s, *_ = tensors
+    (c_out, c_in, _), (s_out, s_in) = mv.shape, s_to_s.shape  # type: ignore[union-attr]
+    functions, widths = _functions(plan, before, real, channels), (c_in, s_in, c_out, s_out)
+    return Entry(functions, tensors[:-1], (), tensors[-1], beside, plan.blades, widths)
 
 
 def forward(
     x: Tensor,
     s: Tensor,
-    maps: Sequence[tuple[Map, Tensors]],
+    entries: Sequence[Entry],
     onto: tuple[Tensor | None, Tensor | None] = (None, None),
     keep: bool = True,
     beside: Tensor | None = None,
+    tile: int = TOKENS,
 ) -> list[tuple[Tensor, Tensor]]:
     """(k, *tokens, c) and (*tokens, c_s) mapped by one after the other, the last results added to `onto`.
 
-    The tensors of a map are its weights and a number for each token that its prologue may need. The results of all maps, or
-    of the last alone unless they are to `keep`: then those between do not leave the cache.
+    The results of all, or of the last alone unless they are to `keep`: then those between do not leave the cache, with
+    attention on samples that are whole in every `tile` of tokens.
     """
-    tokens, channels, last = s.shape[:-1], x.shape[-1], len(maps) - 1
+    tokens, last = s.shape[:-1], len(entries) - 1
     results, told, kept = [], list[Any](), native.ready((x, s, s if beside is None else beside, *onto))
     streams = native.addresses(kept)
-    for i, ((plan, before, is_beside), tensors) in enumerate(maps):
-        mv, _, _, s_to_s, *_ = tensors
-        (c_out, c_in, _), (s_out, s_in) = mv.shape, s_to_s.shape  # type: ignore[union-attr]
+    for i, (functions, tensors, integers, number, is_beside, blades, widths) in enumerate(entries):
         made: Any = (None, None)
         if keep or i == last:
-            made = x.new_empty(plan.blades, *tokens, c_out), s.new_empty(*tokens, s_out)
+            made = x.new_empty(blades, *tokens, widths[2]), s.new_empty(*tokens, widths[3])
             results.append(made)
-        kept += (given := native.ready((*tensors, *made)))
-        told += (*_functions(plan, before, x.dtype, channels), *native.addresses(given))
-        told += (is_beside, plan.blades, c_in, s_in, c_out, s_out)
-        channels = c_out
+        ready = native.ready((*tensors, number, *made))
+        kept += ready
+        places = native.addresses(ready)
+        told += (*functions, *places[:-3], *integers, *places[-3:], is_beside, blades, *widths)
     count, table = tokens.numel(), (ctypes.c_void_p * len(told))(*told)
-    _run(_maps(x.dtype), kept, table, *streams, last + 1, x.shape[-1], s.shape[-1], count, _threads(count))
+    _run(_maps(x.dtype), kept, table, *streams, last + 1, x.shape[-1], s.shape[-1], count, tile, _threads(count))
     return results
 
 
@@ -85,7 +104,7 @@ def _threads(tokens: int) -> int:
 
 @lru_cache(maxsize=2)
 def _maps(real: torch.dtype) -> Callable[..., None]:
-    return native.function(maps_source(native.REALS[real]), "maps", 6, 5)
+    return native.function(maps_source(native.REALS[real]), "maps", 6, 6)
 
 
 @lru_cache(maxsize=512)

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from anygatr.kernels import attend, attend_native, linear, linear_native
 from anygatr.kernels.attend_native import Comparison, Samples, Streams, feature_weights
+from anygatr.kernels.linear_native import Entry
 from anygatr.kernels.linear_plan import LinearPlan, Weights
+from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.product import lanes, per_token
 from anygatr.kernels.prologue import NOTHING, Prologue
 
@@ -29,6 +31,10 @@ class Map(NamedTuple):
     def fits(self, channels: int) -> bool:
         """Whether C can do it to so many channels."""
         return self.before.products is None or bool(lanes(channels, self.before.products))
+
+    def entry(self, x: Tensor, channels: int, scalars: int, tensors: Tensors) -> Entry:
+        """What `linear_native.forward` takes for it."""
+        return linear_native.entry(self.plan, self.before, tensors, x.dtype, channels, self.beside)
 
     def backward(
         self, grads: Stream, x: Tensor, s: Tensor, tensors: Tensors, made: Any, below: bool, plus: Tensors
@@ -63,9 +69,21 @@ class Mixture(NamedTuple):
         """Whether C can do it to so many channels."""
         return self.comparison.known
 
+    @property
+    def length(self) -> int | None:
+        """How many tokens samples have, if tiles can be cut where they begin."""
+        queries, keys, mask, packed = self.layout
+        return queries if queries == keys <= TOKENS and mask is None and packed is None else None
+
+    def entry(self, x: Tensor, channels: int, scalars: int, tensors: Tensors) -> Entry:
+        """What `linear_native.forward` takes for it."""
+        assert self.length is not None
+        weights = self._weights(x, channels, tensors)
+        return attend_native.entry(weights, self.length, self.scale, self.comparison, channels, scalars)
+
     def forward(self, x: Tensor, s: Tensor, tensors: Tensors) -> tuple[Tensor, ...]:
         """In C; the third and fourth results are for the backward pass."""
-        given = self._given(x, s, self._weights(x, tensors))
+        given = self._given(x, s, self._weights(x, x.shape[-1], tensors))
         return *attend_native.forward(*given), given[1]
 
     def backward(
@@ -79,16 +97,16 @@ class Mixture(NamedTuple):
 
     def clear(self, x: Tensor, s: Tensor, tensors: Tensors) -> Stream:
         """By torch operations."""
-        weights = self._weights(x, tensors)
+        weights = self._weights(x, x.shape[-1], tensors)
         return attend.clear(Streams(x, s, None, None), weights, self.layout, self.scale, self.comparison)
 
     def _given(self, x: Tensor, s: Tensor, weights: Tensor) -> tuple[Streams, Tensor, Samples, float, Comparison]:
         samples = attend.samples_of(self.layout, s.shape[:-1].numel())
         return Streams(x, s, None, None), weights, samples, self.scale, self.comparison
 
-    def _weights(self, x: Tensor, tensors: Tensors) -> Float[Tensor, "w h c"]:
+    def _weights(self, x: Tensor, channels: int, tensors: Tensors) -> Float[Tensor, "w h c"]:
         heads, key_heads = self.comparison.heads, self.comparison.key_heads
-        return feature_weights(tensors, heads, x.shape[-1] // (heads + 2 * key_heads), x)  # type: ignore[arg-type]
+        return feature_weights(tensors, heads, channels // (heads + 2 * key_heads), x)  # type: ignore[arg-type]
 
 
 class Step(NamedTuple):
