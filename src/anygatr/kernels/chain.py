@@ -32,8 +32,8 @@ def chainable(x: Float[Tensor, "k *tokens c"]) -> bool:
 def chains(
     x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], steps: Sequence[Step], onto: Stream | None
 ) -> bool:
-    """Whether there are steps and all can run in C."""
-    if not steps:
+    """Whether there are steps, linear maps first and last, and all can run in C."""
+    if not steps or not isinstance(steps[0].how, Map) or not isinstance(steps[-1].how, Map):
         return False
     channels = x.shape[-1]
     for how, tensors in steps:
