@@ -6,6 +6,12 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Weights, too, are drawn from a fixed seed."""
+    torch.manual_seed(20260)
+
+
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(20260)
