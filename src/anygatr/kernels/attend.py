@@ -1,14 +1,13 @@
 """Attention from channels to channels: in C where it can be, else rows, softmax and mixtures by torch; any derivative."""
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anygatr.kernels import attend_native, native
-from anygatr.kernels.attend_native import Comparison, Samples, Streams
+from anygatr.kernels.attend_native import Comparison, Samples, Streams, even
 from anygatr.kernels.attention import attended, attention
 from anygatr.kernels.function import Function
 from anygatr.kernels.heads import channels, rows
@@ -219,9 +218,4 @@ def _samples(queries: int, keys: int, tokens: int, mask: Tensor | None, lengths:
         at = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         return Samples(at, at, None, int(lengths.max()) if len(lengths) else 0)
     count = tokens // queries
-    return Samples(_even(count, queries), _even(count, keys), mask, keys)
-
-
-@lru_cache(maxsize=64)
-def _even(count: int, length: int) -> Int[Tensor, " b+1"]:
-    return length * torch.arange(count + 1, device="cpu")
+    return Samples(even(count, queries), even(count, keys), mask, keys)

@@ -79,7 +79,7 @@ def entry(
     heads, key_heads = comparison.heads, comparison.key_heads
     mv, s = channels // (heads + 2 * key_heads), scalars // (heads + 2 * key_heads)
     run = _address(comparison, mv, weights.dtype)
-    tensors, integers = (weights, _places(length), _number(scale)), (length, heads, key_heads)
+    tensors, integers = (weights, even(TOKENS // length, length), _number(scale)), (length, heads, key_heads)
     widths = channels, scalars, heads * mv, heads * s
     return Entry((None, None, None, run), tensors, integers, None, False, comparison.blades, widths)
 
@@ -149,10 +149,10 @@ def _source(comparison: Comparison, width: int, real: torch.dtype) -> str:
     return attend_source(comparison.features, comparison.blades, comparison.mixed, width, native.REALS[real])
 
 
-@lru_cache(maxsize=TOKENS)
-def _places(length: int) -> Int[Tensor, " b+1"]:
-    """Where the samples of a tile begin."""
-    return length * torch.arange(TOKENS // length + 1, device="cpu")
+@lru_cache(maxsize=128)
+def even(count: int, length: int) -> Int[Tensor, " b+1"]:
+    """Where samples of one length begin."""
+    return length * torch.arange(count + 1, device="cpu")
 
 
 @lru_cache(maxsize=64)

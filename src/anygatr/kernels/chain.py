@@ -83,7 +83,8 @@ class _Chain(Function):
         for alone, steps in groupby(dealt, lambda step: isinstance(step[0], Mixture) and (keep or step[0].length is None)):
             run = list(steps)
             if alone:
-                made: Any = [how.forward(*now, given) for how, given in run]  # type: ignore[union-attr]
+                ((how, given),) = run
+                made: Any = [how.forward(*now, given)]  # type: ignore[union-attr]
             else:
                 made = _on_tiles(*now, run, onto if run[-1] is dealt[-1] else (None, None), keep, s)
             kept += [t for each in made for t in each] if keep else []
