@@ -1,5 +1,7 @@
 """Layers that run as one node of torch's graph give what they give one by one."""
 
+import copy
+
 import pytest
 import torch
 from family import GEOMETRIES, WIDTH, name, stream
@@ -151,20 +153,24 @@ def test_tensors_that_outlive_a_transformation_are_taken(grad):
     x, s = torch.randn(2, 7, 1, net.geometry.algebra.dim), torch.randn(2, 7, 1)
     left = []
     torch.func.grad(lambda t: (left.append(t), t.sum())[1])(x)
+    block, inside = net.blocks[0], torch.randn(net.geometry.algebra.dim, 2, 7, 16)
+    torch.func.grad(lambda t: (left.append(t), t.sum())[1])(inside)
+    scalars, batch = torch.randn(2, 7, 8), Batch(torch.ones(1), inside[..., :0])
     with torch.set_grad_enabled(grad):
         assert torch.equal(net(left[0], s)[0], net(x, s)[0])
+        assert torch.equal(block(left[1], scalars, batch)[0], block(inside, scalars, batch)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)
 def test_without_derivatives_every_digit_is_the_same(geo, dtype, rng):
     block = Block(geo, WIDE, heads=2).to(dtype)
-    weight = block.mlp.out.s_to_s
+    plain, weight = copy.deepcopy(block), block.mlp.out.s_to_s
     weight.data = weight.data.T.contiguous().T  # C has to be given a copy
     assert not weight.is_contiguous()
     for x, s, batch in batches(geo, rng, WIDE):
         batch = Batch(*(t.to(dtype) if torch.is_tensor(t) and t.dtype != torch.bool else t for t in batch))
-        expected = block(x.to(dtype), s.to(dtype), batch)
+        expected = plain(x.to(dtype), s.to(dtype), batch)
         with torch.no_grad():
             found = block(x.to(dtype), s.to(dtype), batch)
         with torch.inference_mode():
