@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anygatr.checkpoint import load, save
 from anygatr.nn import GATr, Width
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 SIZES = {"small": (Width(16, 64), 8, 8), "paper": (Width(32, 128), 20, 8)}
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anygatr.model import Model, model
+from anygatr.interface.model import Model, model
 
 ROOT = Path(__file__).resolve().parent.parent
 GEOMETRIES = ("E", "P", "iP", "C")

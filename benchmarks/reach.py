@@ -21,7 +21,7 @@ import torch
 from timing import interleaved, load, ratio
 from torch import Tensor
 
-from anygatr.model import Model, model
+from anygatr.interface.model import Model, model
 
 ROOT = Path(__file__).resolve().parent.parent
 GEOMETRIES = ("E", "P", "iP", "C")

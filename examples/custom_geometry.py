@@ -8,9 +8,9 @@ maps are solved for, points, momenta and motions embed by the same formulas as i
 import torch
 
 from anygatr.algebra import Algebra
-from anygatr.geometry import Geometry
-from anygatr.model import model
-from anygatr.symmetry import euclidean
+from anygatr.equivariance.symmetry import euclidean
+from anygatr.interface.model import model
+from anygatr.spaces.geometry import Geometry
 from anygatr.testing import certify
 
 torch.manual_seed(0)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anygatr.model import Model, model
-from anygatr.presets import geometry
+from anygatr.interface.model import Model, model
+from anygatr.spaces.presets import geometry
 
 torch.manual_seed(0)
 REST = torch.tensor([[0, 3**0.5 / 3], [-0.5, -(3**0.5) / 6], [0.5, -(3**0.5) / 6]]).double()  # three atoms at distance 1

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from anygatr.model import model
+from anygatr import model
 
 torch.manual_seed(0)
 

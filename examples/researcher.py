@@ -9,7 +9,7 @@ import argparse
 import torch
 
 from anygatr.nn import GATr, Width
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 from anygatr.summary import summary
 
 

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-CHECKED = "anygatr.algebra,anygatr.symmetry,anygatr.solver"
+CHECKED = "anygatr.algebra,anygatr.equivariance.symmetry,anygatr.equivariance.solver"
 HERE = Path(__file__).parent
 
 

@@ -17,13 +17,13 @@ from safetensors.torch import load_file, safe_open, save_file
 from anygatr import checkpoint
 from anygatr.algebra import Algebra
 from anygatr.checkpoint import FORMAT, KEY, load, save
-from anygatr.declaration import describe, fingerprint
-from anygatr.features import Inner
-from anygatr.geometry import Geometry
-from anygatr.model import model
+from anygatr.equivariance.symmetry import spin
+from anygatr.interface.model import model
 from anygatr.nn import AxialGATr, ConditionalGATr, GATr, Width
-from anygatr.presets import geometry
-from anygatr.symmetry import spin
+from anygatr.spaces.declaration import describe, fingerprint
+from anygatr.spaces.features import Inner
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 WIDTHS = {"inputs": Width(2, 1), "hidden": Width(4, 6), "outputs": Width(1, 2), "blocks": 1, "heads": 2}
 

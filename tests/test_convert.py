@@ -12,10 +12,10 @@ from anygatr import convert
 from anygatr.checkpoint import load, save
 from anygatr.convert import _outer_maps, from_gatr, from_lgatr
 from anygatr.convert_weights import Weights
-from anygatr.features import Distance
 from anygatr.nn import GATr, Width
 from anygatr.nn.rope import BASE
-from anygatr.presets import geometry
+from anygatr.spaces.features import Distance
+from anygatr.spaces.presets import geometry
 from anygatr.testing import assert_equivariant
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("gatr_*.npz"))

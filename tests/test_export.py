@@ -5,9 +5,9 @@ import torch
 
 from anygatr import export
 from anygatr.export import program, to_onnx
-from anygatr.model import model
+from anygatr.interface.model import model
 from anygatr.nn import AxialGATr, GATr, Width
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 SIZES = ((1, 1), (2, 5), (5, 70), (1, 130))  # none of them the size that is traced
 TOLERANCE = 1e-5

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from anygatr import Algebra, Symmetry, euclidean, expressivity, linear_maps, multilinear_maps
-from anygatr.constructible import PRIMES, Constructible, Primitives
-from anygatr.solver import LinearBasis
+from anygatr.equivariance.constructible import PRIMES, Constructible, Primitives
+from anygatr.equivariance.solver import LinearBasis
 
 CGA = Algebra(4, 1, 0, ("e1", "e2", "e3", "e+", "e-"))
 PGA = Algebra(3, 0, 1)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from anygatr import kinds
-from anygatr.fields import Inputs, Targets
-from anygatr.geometry import Geometry
+from anygatr.interface.fields import Inputs, Targets
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
+from anygatr.spaces import kinds
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 GEOMETRIES = [geometry(name, dim) for name in ("E", "P", "C") for dim in (1, 2, 3)] + [geometry("L")]
 CASES = []

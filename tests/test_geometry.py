@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from anygatr.algebra import Algebra
-from anygatr.features import Inner
-from anygatr.geometry import Geometry
-from anygatr.linalg import null_space, rank
-from anygatr.presets import geometry
-from anygatr.symmetry import euclidean, spin
+from anygatr.equivariance.linalg import null_space, rank
+from anygatr.equivariance.symmetry import euclidean, spin
+from anygatr.spaces.features import Inner
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 NAMES = ("E", "P", "iP", "C", "L")
 ALL = [geometry(name, dim, mirrors) for name in NAMES for dim in (1, 2, 3) for mirrors in (True, False)]

@@ -6,11 +6,11 @@ import pickle
 import pytest
 import torch
 
-from anygatr import kinds
-from anygatr.geometry import Geometry
-from anygatr.model import model
+from anygatr.interface.model import model
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
+from anygatr.spaces import kinds
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 SMALL = {"hidden": Width(4, 8), "blocks": 2, "heads": 2}
 BODIES = {"position": "point", "velocity": "vector", "mass": "scalar"}

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anygatr.geometry import Geometry
-from anygatr.presets import geometry
-from anygatr.rigid import reflections
-from anygatr.space import PRESETS_WITH
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
+from anygatr.spaces.rigid import reflections
+from anygatr.spaces.space import PRESETS_WITH
 
 GEOMETRIES = [geometry(name, dim) for name in ("E", "P", "C", "L") for dim in (1, 2, 3)] + [geometry("iP")]
 few = settings(max_examples=4, deadline=None)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anygatr import Algebra, euclidean, expressivity, linear_maps
-from anygatr.solver import equivariance_defect
+from anygatr.equivariance.solver import equivariance_defect
 
 PGA = Algebra(3, 0, 1)
 CGA = Algebra(4, 1, 0, ("e1", "e2", "e3", "e+", "e-"))

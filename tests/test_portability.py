@@ -16,9 +16,8 @@ from torch.autograd.gradcheck import GradcheckError
 from torch.func import functional_call, grad, vmap
 from torch.nn.parallel import DistributedDataParallel
 
-from anygatr.geometry import Geometry
+from anygatr.interface.model import model
 from anygatr.kernels.product import product_plan, products
-from anygatr.model import model
 from anygatr.nn import (
     MLP,
     AxialGATr,
@@ -36,7 +35,8 @@ from anygatr.nn import (
 )
 from anygatr.nn.attention import Attend
 from anygatr.nn.batch import Batch, reference
-from anygatr.presets import geometry
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 NAMES = ("E", "P", "iP", "C", "L")
 NETWORKS = (*NAMES, "axial", "conditional", "model")

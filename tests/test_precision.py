@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from anygatr.model import model
+from anygatr.interface.model import model
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "precision.py"
 BOUNDS = {"float32": (2e-6, 5e-6), "bfloat16": (0.05, 0.15), "float16": (0.005, 0.02)}  # outputs, gradients

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anygatr import Algebra, construct
-from anygatr.expressivity import linear_span
+from anygatr.equivariance.expressivity import linear_span
 
 EINSUM = {1: "ki,bi->bk", 2: "kij,bi,bj->bk", 3: "kijl,bi,bj,bl->bk"}
 

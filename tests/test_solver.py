@@ -9,7 +9,7 @@ from groups import DIMENSIONS, SPACES, algebra, group, infinity, motion, origin,
 from oracles import block_gram, kernel, motion_count, sampled_linear_maps, spin_count
 
 from anygatr import Algebra, Symmetry, euclidean, invariants, linear_maps, multilinear_maps, pin, spin
-from anygatr.linalg import null_space
+from anygatr.equivariance.linalg import null_space
 
 E, P, C = (algebra(space, 3) for space in SPACES)
 FOUR, PLANE = Algebra(4), algebra("P", 2)

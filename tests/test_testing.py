@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from anygatr.features import Inner
-from anygatr.model import model
+from anygatr.equivariance.solver import linear_maps
+from anygatr.equivariance.symmetry import euclidean
+from anygatr.interface.model import model
 from anygatr.nn.gatr import GATr
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
-from anygatr.solver import linear_maps
-from anygatr.symmetry import euclidean
+from anygatr.spaces.features import Inner
+from anygatr.spaces.presets import geometry
 from anygatr.testing import assert_equivariant, certify, equivariance_error
 
 FIELDS = {"position": "point", "velocity": "vector", "mass": "scalar"}

@@ -7,23 +7,23 @@ from typing import Any
 
 _HOME = {
     "Algebra": "algebra",
-    "Symmetry": "symmetry",
-    "pin": "symmetry",
-    "spin": "symmetry",
-    "euclidean": "symmetry",
-    "symmetry_of": "symmetry",
-    "linear_maps": "solver",
-    "multilinear_maps": "solver",
-    "invariants": "solver",
-    "expressivity": "expressivity",
-    "construct": "expressivity",
-    "Geometry": "geometry",
-    "geometry": "presets",
+    "Symmetry": "equivariance.symmetry",
+    "pin": "equivariance.symmetry",
+    "spin": "equivariance.symmetry",
+    "euclidean": "equivariance.symmetry",
+    "symmetry_of": "equivariance.symmetry",
+    "linear_maps": "equivariance.solver",
+    "multilinear_maps": "equivariance.solver",
+    "invariants": "equivariance.solver",
+    "expressivity": "equivariance.expressivity",
+    "construct": "equivariance.expressivity",
+    "Geometry": "spaces.geometry",
+    "geometry": "spaces.presets",
     "Width": "nn.width",
     "GATr": "nn.gatr",
     "ConditionalGATr": "nn.conditional",
     "AxialGATr": "nn.axial",
-    "model": "model",
+    "model": "interface.model",
     "summary": "summary",
 }
 
@@ -32,7 +32,7 @@ __all__ = sorted(_HOME)
 
 
 class _Package(ModuleType):
-    """A package whose public names win over its submodules: `anygatr.expressivity` is always the function."""
+    """A package whose public names win over its submodules: `anygatr.equivariance.expressivity` is always the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

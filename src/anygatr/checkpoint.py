@@ -13,14 +13,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from anygatr.declaration import describe, fingerprint, restore
-from anygatr.fields import Inputs, Targets
-from anygatr.geometry import Geometry
-from anygatr.model import Model
+from anygatr.interface.fields import Inputs, Targets
+from anygatr.interface.model import Model
 from anygatr.nn.axial import AxialGATr
 from anygatr.nn.conditional import ConditionalGATr
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
+from anygatr.spaces.declaration import describe, fingerprint, restore
+from anygatr.spaces.geometry import Geometry
 
 FORMAT = 1
 KEY = "anygatr"  # of the description in the file's metadata

@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anygatr.convert_weights import Source, Weights, fill, refuse_others
-from anygatr.features import Distance
-from anygatr.geometry import Geometry
 from anygatr.nn.block import Block
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
+from anygatr.spaces.features import Distance
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 REQUIRED = object()
 CHANNELS = {f"{part}_{kind}_channels": REQUIRED for kind in ("mv", "s") for part in ("in", "out", "hidden")}

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.linear_plan import linear_plan
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 # axes: k blades, m maps, j invariant blades, g grades
 

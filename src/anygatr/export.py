@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from anygatr import kinds
 from anygatr.checkpoint import check_parent
-from anygatr.model import Model
+from anygatr.interface.model import Model
 from anygatr.nn.gatr import GATr
+from anygatr.spaces import kinds
 
 AXES = {0: Dim("samples", min=1), 1: Dim("tokens", min=1)}
 SAMPLES, TOKENS = 3, 7  # of the inputs that are traced: unlike each other, and unlike 1, which tracers take for a constant

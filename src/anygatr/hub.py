@@ -10,7 +10,7 @@ except ImportError as error:
     raise ImportError(f"anygatr.hub needs {error.name}: pip install anygatr[hub]", name=error.name) from error
 
 from anygatr.checkpoint import KEY, NETWORKS, describe_model, geometry_of, load_as, save
-from anygatr.geometry import Geometry
+from anygatr.spaces.geometry import Geometry
 
 FILE = "model.safetensors"
 CARD = """---

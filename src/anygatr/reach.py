@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from anygatr.algebra import Algebra
-from anygatr.geometry import Geometry
 from anygatr.nn.attention import Attend, CrossAttention, SelfAttention
 from anygatr.nn.axial import AxialGATr
 from anygatr.nn.bilinear import GeometricBilinear
@@ -20,6 +19,7 @@ from anygatr.nn.conditional import ConditionalBlock, ConditionalGATr
 from anygatr.nn.gatr import GATr
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 Network = GATr | AxialGATr | ConditionalGATr
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anygatr import kinds as coordinate_kinds
-from anygatr.geometry import Geometry
-from anygatr.model import Model
-from anygatr.motions import Motion, act, inside, rigid_motions, versors
+from anygatr.interface.model import Model
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.width import Width
+from anygatr.spaces import kinds as coordinate_kinds
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.motions import Motion, act, inside, rigid_motions, versors
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}  # relative to the largest coefficient of a layer's output
 MULTIVECTOR, INVARIANT = "multivector", "invariant"

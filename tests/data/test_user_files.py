@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr import kinds as library
 from anygatr.lab.data.files import load
 from anygatr.lab.data.kinds import KINDS, columns, parse_fields
-from anygatr.presets import geometry
+from anygatr.spaces import kinds as library
+from anygatr.spaces.presets import geometry
 
 INPUTS = {"position": "point", "velocity": "vector", "charge": "scalar"}
 TARGETS = {"force": "vector"}

@@ -14,7 +14,7 @@ from anygatr.lab.models import build, check_names, geometry_of
 from anygatr.lab.recipe import recipe
 from anygatr.lab.task import Task
 from anygatr.lab.train import train
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 TINY = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 3}
 

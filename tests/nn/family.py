@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.nn import MLP, Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
 from anygatr.nn.batch import Batch, reference
-from anygatr.presets import geometry
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 WIDTH = Width(4, 6)
 GEOMETRIES = [

@@ -13,7 +13,7 @@ from anygatr.kernels.packed import PADDING, pack
 from anygatr.nn import Width
 from anygatr.nn.attention import Attend
 from anygatr.nn.rope import rotate
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 LENGTHS = [3, 17, 4, 40, 16, 1, 17]
 

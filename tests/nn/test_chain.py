@@ -15,7 +15,7 @@ from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.packed import pack
 from anygatr.nn import Block, SelfAttention, Width
 from anygatr.nn.batch import Batch, reference
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 WIDE = Width(16, 6)  # channels that products in C take
 

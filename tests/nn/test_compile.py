@@ -10,7 +10,7 @@ from anygatr.checkpoint import load, save
 from anygatr.export import program
 from anygatr.kernels import native
 from anygatr.nn import GATr, Width
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 SLOW = pytest.mark.slow  # each compilation takes tens of seconds
 

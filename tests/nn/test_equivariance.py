@@ -7,10 +7,10 @@ import torch
 from family import GEOMETRIES, LAYERS, WIDTH, caller, defect, name, stream
 from torch import nn
 
-from anygatr.features import Inner
 from anygatr.nn import AxialGATr, ConditionalGATr, EquiLinear, GATr, GeometricBilinear, SelfAttention, Width
 from anygatr.nn.batch import Batch, reference
-from anygatr.presets import geometry
+from anygatr.spaces.features import Inner
+from anygatr.spaces.presets import geometry
 
 
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)

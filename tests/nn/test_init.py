@@ -6,7 +6,7 @@ from family import name
 
 from anygatr.nn import EquiLinear, GATr, GeometricBilinear, SelfAttention, Width
 from anygatr.nn.init import identity_coefficients, map_factors
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 FAMILY = [
     geometry(n, d, m) for n, d, m in [("E", 3, True), ("P", 3, True), ("P", 3, False), ("C", 3, True), ("L", 3, False)]

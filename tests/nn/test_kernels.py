@@ -11,7 +11,7 @@ from family import GEOMETRIES, SMALL, WIDTH, name, stream
 from torch.autograd import gradcheck, gradgradcheck
 
 from anygatr.algebra import Algebra
-from anygatr.geometry import Geometry
+from anygatr.equivariance.symmetry import Symmetry
 from anygatr.kernels import native
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import Weights, linear_plan
@@ -22,8 +22,8 @@ from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.runs import runs, transposed, unwritten
 from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, Width
 from anygatr.nn.batch import Batch, reference
-from anygatr.presets import geometry
-from anygatr.symmetry import Symmetry
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 
 def both(fast, clear, inputs, weights=()):

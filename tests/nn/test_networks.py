@@ -10,7 +10,7 @@ from family import SMALL, name
 
 from anygatr.nn import AxialGATr, ConditionalGATr, EquiLinear, GATr, GradeDropout, Width
 from anygatr.nn.batch import Batch
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 from anygatr.summary import summary
 
 WIDTHS = {"inputs": Width(2, 3), "hidden": Width(4, 8), "outputs": Width(2, 1)}

@@ -4,10 +4,10 @@ import pytest
 import torch
 from family import name
 
-from anygatr.features import Distance, Inner
 from anygatr.nn import EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
 from anygatr.nn.batch import Batch
-from anygatr.presets import geometry
+from anygatr.spaces.features import Distance, Inner
+from anygatr.spaces.presets import geometry
 
 EPS = 0.01
 NOTHING = torch.zeros(1, 0, dtype=torch.float64)

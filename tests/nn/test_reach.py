@@ -9,18 +9,19 @@ import torch
 from family import GEOMETRIES, name
 from torch import Tensor, nn
 
-from anygatr import AxialGATr, ConditionalGATr, Geometry, kinds, model, spin
+from anygatr import AxialGATr, ConditionalGATr, Geometry, model, spin
 from anygatr.algebra import Algebra
 from anygatr.checkpoint import load, save
 from anygatr.export import program
-from anygatr.features import Inner
+from anygatr.interface.model import Model
 from anygatr.kernels import native
 from anygatr.kernels.product import products
-from anygatr.model import Model
 from anygatr.nn import EquiLinear, GATr, GeometricBilinear, Width
 from anygatr.nn.attention import Attend
-from anygatr.presets import geometry
 from anygatr.reach import Reach, Report, _Products, narrow, widen
+from anygatr.spaces import kinds
+from anygatr.spaces.features import Inner
+from anygatr.spaces.presets import geometry
 
 PLANE = Geometry(Algebra(2), spin(Algebra(2)), axes=("e1", "e2"), point="relative", name="plane")
 BODIES = {"position": "point", "velocity": "vector", "mass": "scalar"}

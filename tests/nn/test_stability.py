@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anygatr.nn import Block, GATr, Width
-from anygatr.presets import geometry
+from anygatr.spaces.presets import geometry
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anygatr.features import Feature
 from anygatr.kernels import native
 from anygatr.kernels.attend_source import KEYS, attend_source
 from anygatr.kernels.linear_native import Entry
 from anygatr.kernels.maps_source import TOKENS
 from anygatr.kernels.row_source import EMITTERS
+from anygatr.spaces.features import Feature
 
 # axes: k blades, n query tokens, m key tokens, h heads, w learned features, c channels of a head
 

@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 
-from anygatr.features import Feature, Inner
 from anygatr.kernels.across import across
 from anygatr.kernels.exponential import exponential
 from anygatr.kernels.row_source import row_source
 from anygatr.kernels.tiles import matrix_product
+from anygatr.spaces.features import Feature, Inner
 
 KEYS = 512  # of a block: with their rows and the logits of some queries they fit the second cache
 QUERIES = 64

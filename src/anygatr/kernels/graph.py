@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anygatr.algebra import Algebra
-from anygatr.solver import LinearBasis
+from anygatr.equivariance.solver import LinearBasis
 
 # axes: k blades, m maps, j invariant blades, e the blades that each map reads, then the invariant blades
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.features import Feature
 from anygatr.kernels.attend_native import Comparison, Streams
+from anygatr.spaces.features import Feature
 
 # axes: k blades, n query tokens, m key tokens, h heads, g key heads, c channels of a head, f and v numbers of a row
 

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from anygatr.equivariance.solver import LinearBasis
+from anygatr.equivariance.symmetry import Frame
 from anygatr.kernels import graph
 from anygatr.kernels.plans import remember
 from anygatr.kernels.runs import Run, listed, runs, transposed, unwritten
-from anygatr.solver import LinearBasis
-from anygatr.symmetry import Frame
 
 # axes: k blades, m maps, e effective weights, j invariant blades
 DIGITS = 9  # entries of a basis closer than this are one number

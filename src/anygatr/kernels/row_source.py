@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from anygatr.features import Distance, Feature, Inner
+from anygatr.spaces.features import Distance, Feature, Inner
 
 
 def row_source(name: str, features: tuple[Feature, ...], key: bool, blades: int, real: str) -> str:

@@ -10,14 +10,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from anygatr import kinds
-from anygatr.geometry import Geometry
+from anygatr.interface.model import model
 from anygatr.lab.commands import AdviseConfig
 from anygatr.lab.data.kinds import parse_fields
 from anygatr.lab.report.theory import theory
-from anygatr.model import model
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
+from anygatr.spaces import kinds
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 from anygatr.summary import summary
 
 NAMES = ("E", "P", "iP", "C")

@@ -12,11 +12,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from anygatr.algebra import Algebra
-from anygatr.expressivity import Expressivity, expressivity
+from anygatr.equivariance.expressivity import Expressivity, expressivity
+from anygatr.equivariance.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
+from anygatr.equivariance.symmetry import Symmetry, pin, spin
 from anygatr.lab.config import AlgebraConfig, ExpressivityConfig, MapsConfig
-from anygatr.presets import geometry
-from anygatr.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
-from anygatr.symmetry import Symmetry, pin, spin
+from anygatr.spaces.presets import geometry
 
 GROUP = re.compile(r"(S?)E([123])", re.IGNORECASE)
 MAX_ROWS = 32  # of a product table; beyond, only the rows of the generators are printed

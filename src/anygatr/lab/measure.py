@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from anygatr import kinds
-from anygatr.geometry import Geometry
 from anygatr.lab.data.kinds import columns
 from anygatr.lab.metrics import residuals
 from anygatr.lab.task import Task
-from anygatr.presets import geometry
+from anygatr.spaces import kinds
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 SAMPLES = 64
 """Samples on which equivariance and coefficients are measured."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from anygatr.geometry import Geometry
+from anygatr.interface.model import model
 from anygatr.lab.baselines.gem_cnn import GemCNN
 from anygatr.lab.baselines.pointnet2 import PointNet2
 from anygatr.lab.baselines.segnn import SEGNN
@@ -15,9 +15,9 @@ from anygatr.lab.baselines.transformer import NORMS, Transformer
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.task import Task
-from anygatr.model import model
 from anygatr.nn.width import Width
-from anygatr.presets import PRESETS, geometry
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import PRESETS, geometry
 
 
 def build(task: Task, recipe: Recipe) -> nn.Module:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from anygatr import kinds
+from anygatr.interface.model import Model
 from anygatr.lab.metrics import residuals, sample_errors
 from anygatr.lab.task import Task
-from anygatr.model import Model
+from anygatr.spaces import kinds
 
 
 class Objective:

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from anygatr.features import Inner
-from anygatr.geometry import Geometry
 from anygatr.kernels.attend import AttendPlan, Layout, attend
 from anygatr.kernels.attend_native import Comparison, Streams, feature_weights
 from anygatr.kernels.chain import chain, chainable, chains
@@ -22,6 +20,8 @@ from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.rope import rotate
 from anygatr.nn.width import Width
+from anygatr.spaces.features import Inner
+from anygatr.spaces.geometry import Geometry
 
 # axes: k blades, f features, h heads, g key heads, c channels of a head
 

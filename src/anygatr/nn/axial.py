@@ -5,7 +5,6 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
 from anygatr.nn.block import Block, compile_regions
@@ -13,6 +12,7 @@ from anygatr.nn.config import arguments
 from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 class AxialGATr(nn.Module):

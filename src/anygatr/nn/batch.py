@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.packed import Packed
+from anygatr.spaces.geometry import Geometry
 
 
 class Batch(NamedTuple):

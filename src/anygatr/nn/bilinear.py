@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.kernels import graph
 from anygatr.kernels.product import BilinearPlan, narrowed, product_plan, products
 from anygatr.kernels.prologue import NOTHING, Prologue
@@ -14,6 +13,7 @@ from anygatr.nn.ahead import untouched
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 class GeometricBilinear(nn.Module):

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.chain import chain, chainable, chains
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.steps import Step
@@ -20,6 +19,7 @@ from anygatr.nn.dropout import GradeDropout
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 class MLP(nn.Module):

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anygatr.geometry import Geometry
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 def enter(

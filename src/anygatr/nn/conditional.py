@@ -5,7 +5,6 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.nn import border, init
 from anygatr.nn.ahead import Stream, ahead
 from anygatr.nn.attention import CrossAttention, SelfAttention
@@ -16,6 +15,7 @@ from anygatr.nn.gatr import check_size
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 class ConditionalBlock(nn.Module):

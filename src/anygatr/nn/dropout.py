@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anygatr.geometry import Geometry
+from anygatr.spaces.geometry import Geometry
 
 
 class GradeDropout(nn.Module):

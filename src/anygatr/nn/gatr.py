@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.packed import pack
 from anygatr.nn import border, init
 from anygatr.nn.batch import Batch, reference
@@ -16,6 +15,7 @@ from anygatr.nn.block import Block, compile_regions
 from anygatr.nn.config import arguments
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 
 class GATr(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.solver import LinearBasis
+from anygatr.equivariance.solver import LinearBasis
 
 SCHEMES = ("kaiming", "identity")
 

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.linear import equi_linear
 from anygatr.kernels.linear_plan import LinearPlan, Weights, linear_plan, narrowed
 from anygatr.kernels.prologue import NOTHING, Prologue
 from anygatr.kernels.steps import Map, Step, mapped
 from anygatr.nn import init
 from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
 
 # axes: k blades, m maps, j invariant blades
 PARAMETERS = ("weight", "s_to_mv", "mv_to_s", "s_to_s", "bias_mv", "bias_s")

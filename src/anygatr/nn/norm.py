@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.geometry import Geometry
 from anygatr.kernels.norm import norm_plan
 from anygatr.kernels.prologue import Prologue
+from anygatr.spaces.geometry import Geometry
 
 
 class LayerNorm(nn.Module):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anygatr.presets import PRESETS
+from anygatr.spaces.presets import PRESETS
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from anygatr.expressivity import expressivity
-from anygatr.presets import geometry
+from anygatr.equivariance.expressivity import expressivity
+from anygatr.spaces.presets import geometry
 
 MAX_DIM = 3  # beyond, solving for all bilinear maps takes longer than a reader waits
 

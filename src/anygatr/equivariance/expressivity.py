@@ -7,10 +7,18 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from anygatr.constructible import PRIMES, Constructible, Primitives, Reached
-from anygatr.proposition import construct, linear_span
-from anygatr.solver import Block, LinearBasis, MultilinearBasis, Progress, equivariance_defect, linear_maps, multilinear_maps
-from anygatr.symmetry import Symmetry
+from anygatr.equivariance.constructible import PRIMES, Constructible, Primitives, Reached
+from anygatr.equivariance.proposition import construct, linear_span
+from anygatr.equivariance.solver import (
+    Block,
+    LinearBasis,
+    MultilinearBasis,
+    Progress,
+    equivariance_defect,
+    linear_maps,
+    multilinear_maps,
+)
+from anygatr.equivariance.symmetry import Symmetry
 
 __all__ = ["Expressivity", "construct", "expressivity", "linear_span"]
 

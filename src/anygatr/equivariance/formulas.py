@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.symmetry import Symmetry
+from anygatr.equivariance.symmetry import Symmetry
 
 TOLERANCE = 1e-9
 MAX_COMPOSED = 4  # beyond so many invariant constants, compositions of products are no longer readable formulas

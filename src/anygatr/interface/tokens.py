@@ -7,9 +7,9 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
-from anygatr.fields import Field, Inputs
-from anygatr.points import samples
-from anygatr.space import finite
+from anygatr.interface.fields import Field, Inputs
+from anygatr.spaces.points import samples
+from anygatr.spaces.space import finite
 
 
 @dataclass(frozen=True, eq=False)

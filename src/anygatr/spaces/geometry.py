@@ -11,12 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.features import Feature, Inner
-from anygatr.points import Points
-from anygatr.rigid import Rigid
-from anygatr.solver import LinearBasis, linear_maps
-from anygatr.space import PointRule
-from anygatr.symmetry import Symmetry, euclidean, pin, spin
+from anygatr.equivariance.solver import LinearBasis, linear_maps
+from anygatr.equivariance.symmetry import Symmetry, euclidean, pin, spin
+from anygatr.spaces.features import Feature, Inner
+from anygatr.spaces.points import Points
+from anygatr.spaces.rigid import Rigid
+from anygatr.spaces.space import PointRule
 
 Product = Literal["geometric", "join"]
 Norm = Literal["inner", "abs", "grade_abs"]
@@ -197,7 +197,7 @@ class Geometry(Points, Rigid):
             raise ValueError(f"norm_eps={self.norm_eps!r} must be a positive number, e.g. 0.01")
         for feature in self.features:
             if not isinstance(feature, Feature):
-                raise ValueError(f"features contains {feature!r}; use Inner and Distance from anygatr.features")
+                raise ValueError(f"features contains {feature!r}; use Inner and Distance from anygatr.spaces.features")
 
 
 def _vector(algebra: Algebra, x: Tensor | str | None, label: str) -> Float[Tensor, " k"]:

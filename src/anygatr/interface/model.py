@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anygatr.fields import Field, Inputs, Targets
-from anygatr.geometry import Geometry
+from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.tokens import Tokens
 from anygatr.kernels.precision import without_autocast
 from anygatr.nn.config import arguments
 from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
-from anygatr.presets import geometry
 from anygatr.reach import Report, narrow
-from anygatr.tokens import Tokens
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
 
 def model(
@@ -32,8 +32,8 @@ def model(
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
 
-    `geo` is a geometry or the name of one in 3D. A field's kind is one of `anygatr.kinds.KINDS`, or "scalar*5" for five
-    of them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
+    `geo` is a geometry or the name of one in 3D. A field's kind is one of `spaces.kinds.KINDS`, or "scalar*5" for five of
+    them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
     again to every query and key. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.

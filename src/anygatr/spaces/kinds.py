@@ -12,8 +12,8 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
-from anygatr.geometry import Geometry
-from anygatr.space import absolute, nonzero, relative
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.space import absolute, nonzero, relative
 
 Pieces = tuple[Tensor, ...]
 DRAWS = 16  # random objects that show what a kind fills and what reading it asks for

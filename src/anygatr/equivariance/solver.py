@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.formulas import named_maps
-from anygatr.invariant_tensors import InvariantTensors, invariant_tensors, minors
-from anygatr.linalg import echelon
-from anygatr.symmetry import Symmetry
+from anygatr.equivariance.formulas import named_maps
+from anygatr.equivariance.invariant_tensors import InvariantTensors, invariant_tensors, minors
+from anygatr.equivariance.linalg import echelon
+from anygatr.equivariance.symmetry import Symmetry
 
 Block = tuple[int, ...]  # input grades, then the output grade
 Progress = Callable[[int, int], None]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.linalg import Array
-from anygatr.solver import LinearBasis
+from anygatr.equivariance.linalg import Array
+from anygatr.equivariance.solver import LinearBasis
 
 PRIMES = (2097143, 2097131)  # the largest below 2^21: 2^11 products of two residues sum exactly in float64
 SPARE = 8  # trials and equations beyond the dimension: failing by chance has probability about 1 / prime each

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.linalg import NONZERO
+from anygatr.equivariance.linalg import NONZERO
 
 
 class Construction:

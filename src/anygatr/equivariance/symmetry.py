@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.linalg import echelon, null_space
+from anygatr.equivariance.linalg import echelon, null_space
 
 TOLERANCE = 1e-9
 

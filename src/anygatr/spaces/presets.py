@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from anygatr.algebra import Algebra
-from anygatr.features import Distance, Inner
-from anygatr.geometry import Geometry
-from anygatr.symmetry import euclidean, pin, spin
+from anygatr.equivariance.symmetry import euclidean, pin, spin
+from anygatr.spaces.features import Distance, Inner
+from anygatr.spaces.geometry import Geometry
 
 OVERRIDES = ("norm", "norm_eps", "norm_form", "init", "products", "features", "join_reference")
 

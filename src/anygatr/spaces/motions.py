@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anygatr.geometry import Geometry
+from anygatr.spaces.geometry import Geometry
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-from anygatr.features import Distance, Feature, Inner
-from anygatr.geometry import Geometry
-from anygatr.presets import OVERRIDES, PRESETS, geometry
-from anygatr.symmetry import Symmetry
+from anygatr.equivariance.symmetry import Symmetry
+from anygatr.spaces.features import Distance, Feature, Inner
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import OVERRIDES, PRESETS, geometry
 
 FEATURES = {"Inner": Inner, "Distance": Distance}
 MAX_DIM = 4  # what a file may ask to be solved: higher dimensions take long, and those who trust it can pass them

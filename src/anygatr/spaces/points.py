@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anygatr.space import Coordinates, Multivector, Space, absolute, coordinates, finite, nonzero, relative
+from anygatr.spaces.space import Coordinates, Multivector, Space, absolute, coordinates, finite, nonzero, relative
 
 
 class Quadratic(NamedTuple):

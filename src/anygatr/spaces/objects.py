@@ -8,7 +8,7 @@ normal or direction is kept, so that every embedding is linear in it.
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.space import SMALL, Coordinates, Multivector, Space, absolute, finite, nonzero
+from anygatr.spaces.space import SMALL, Coordinates, Multivector, Space, absolute, finite, nonzero
 
 
 class Objects(Space):

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.objects import Objects
-from anygatr.space import Coordinates, Multivector, coordinates, finite, nonzero
+from anygatr.spaces.objects import Objects
+from anygatr.spaces.space import Coordinates, Multivector, coordinates, finite, nonzero
 
 
 class Rigid(Objects):

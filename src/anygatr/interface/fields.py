@@ -12,9 +12,9 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
-from anygatr import kinds
-from anygatr.geometry import Geometry
 from anygatr.nn.width import Width
+from anygatr.spaces import kinds
+from anygatr.spaces.geometry import Geometry
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anygatr.linalg import Array, echelon, null_space
-from anygatr.symmetry import Symmetry
+from anygatr.equivariance.linalg import Array, echelon, null_space
+from anygatr.equivariance.symmetry import Symmetry
 
 Channel = tuple[int, tuple[int, ...]]  # number of vectors of W, subset of N
 Grades = tuple[int, ...]
