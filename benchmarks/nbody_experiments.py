@@ -20,10 +20,11 @@ import torch
 
 from anygatr.lab.cli import main as anygatr
 from anygatr.lab.data import nbody
+from anygatr.lab.guard import owned
 from anygatr.lab.models import build, parameters
 from anygatr.lab.recipe import BASELINES, recipe
 from anygatr.lab.rehearsal import step_seconds, training_memory_mb
-from anygatr.lab.state import write_json
+from anygatr.lab.state import ROWS, pack_rows, write_json
 from anygatr.lab.task import Task
 
 FIGURE_DATA = "anygatr data nbody --out data/nbody-figure --train 10000 --val 500 --eval 1000 --generalization 500"
@@ -157,9 +158,19 @@ def main() -> None:
             continue
         experiment = EXPERIMENTS[name]
         models = tuple(asked.models or experiment.models)
-        for command in (experiment.data, experiment.part(models, asked.seeds or experiment.seeds)):
-            print(command, flush=True)
-            anygatr(shlex.split(command)[1:])
+        try:
+            for command in (experiment.data, experiment.part(models, asked.seeds or experiment.seeds)):
+                print(command, flush=True)
+                anygatr(shlex.split(command)[1:])
+        finally:  # what is finished stays, however it ended
+            keep_rows(Path(experiment.out))
+
+
+def keep_rows(directory: Path) -> None:
+    """Put the rows of finished runs beside the committed ones, into the file from which the experiment continues."""
+    if (directory / ROWS).exists():
+        with owned(directory):
+            pack_rows(directory)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python benchmarks/reproduce_arteries.py --table    # only the page, from the row
 """
 
 import argparse
-import json
 import shutil
 import statistics
 from pathlib import Path
@@ -17,6 +16,7 @@ from anygatr.lab.config import DataConfig
 from anygatr.lab.data.arteries.config import ArteryConfig
 from anygatr.lab.make_data import make_data
 from anygatr.lab.report.palette import KNOWN
+from anygatr.lab.state import pack_rows, read_rows
 
 DATA, OUT = Path("data/arteries.h5"), Path("runs/arteries")
 ARTERIES = 120
@@ -45,16 +45,13 @@ def main() -> None:
 
 def keep_rows() -> None:
     """Copy what the table is made of: rows and the description of the experiment, no weights."""
-    (RESULTS / "rows").mkdir(parents=True, exist_ok=True)
+    pack_rows(OUT, to=RESULTS)
     shutil.copy(OUT / "experiment.json", RESULTS)
-    for row in (OUT / "rows").glob("*.json"):
-        shutil.copy(row, RESULTS / "rows")
 
 
 def write_page() -> None:
     """Put the table and what it says between the marks of the page."""
-    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "rows").glob("*.json"))]
-    rows = [row for row in rows if row["status"] == "ok"]
+    rows = [row for row in read_rows(RESULTS)[0].values() if row["status"] == "ok"]
     before, rest = PAGE.read_text().split(START)
     _, after = rest.split(END)
     part = PAGE.with_name(f".{PAGE.name}.part")

@@ -18,7 +18,7 @@ from anygatr.lab.data.kinds import columns
 from anygatr.lab.recipe import Recipe, recipe
 from anygatr.lab.rehearsal import training_memory_mb
 from anygatr.lab.source import Source
-from anygatr.lab.state import read_json, write_json
+from anygatr.lab.state import PACKED, pack_rows, read_json, read_rows, row_path, write_json
 
 KEY, OLD = "training_memory_mb", "peak_memory_mb"
 BODIES = {
@@ -36,7 +36,10 @@ def complete(directory: Path, data: str | None = None, again: bool = False) -> i
 
     `data` says where its data are now; `again` measures all rows, for kernels that have changed.
     """
-    lacking = [path for path in sorted((directory / "rows").glob("*.json")) if again or KEY not in read_json(path)]
+    rows, problems = read_rows(directory)
+    if problems:
+        raise ValueError(f"{directory}: {problems[0]}")
+    lacking = {place: row for place, row in rows.items() if again or KEY not in row}
     if not lacking:
         return 0
     asked = read_json(directory / "experiment.json")
@@ -49,11 +52,13 @@ def complete(directory: Path, data: str | None = None, again: bool = False) -> i
     def measured(made: Recipe) -> float:
         return training_memory_mb(made, walls or stand_in(asked["data"], min(made.batch, made.size or made.batch)))
 
-    for path in lacking:
-        row = read_json(path)
+    for place, row in lacking.items():
         row.pop(OLD, None)
         made = replace(Recipe.from_json(row["config"]), seed=0)
+        path = row_path(directory, row) if place.startswith(PACKED) else directory / place
         write_json(path, row | {KEY: measured(made) if row["status"] == "ok" else None})
+    if (directory / PACKED).exists():
+        pack_rows(directory)
     return len(lacking)
 
 

@@ -1,6 +1,5 @@
 """The artery page is what the committed rows say, and counts only pairs of models that the seeds tell apart."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -8,6 +7,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from reproduce_arteries import PAGE, RESULTS, _agreement, table  # noqa: E402
+
+from anygatr.lab.state import read_rows  # noqa: E402
 
 
 def rows(**errors: tuple[float, float]) -> list[dict]:
@@ -19,8 +20,9 @@ def rows(**errors: tuple[float, float]) -> list[dict]:
 
 
 def test_the_table_is_what_the_committed_rows_say():
-    found = [json.loads(path.read_text()) for path in sorted((RESULTS / "rows").glob("*.json"))]
-    assert table(found) in PAGE.read_text(), "run: python benchmarks/reproduce_arteries.py --table"
+    found, problems = read_rows(RESULTS)
+    assert not problems
+    assert table(list(found.values())) in PAGE.read_text(), "run: python benchmarks/reproduce_arteries.py --table"
 
 
 def test_only_pairs_that_every_seed_tells_apart_are_ranked():

@@ -3,20 +3,24 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from samples import DRIFT, drift
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from nbody_experiments import EXPERIMENTS, quick_commands  # noqa: E402
+from nbody_experiments import EXPERIMENTS, keep_rows, quick_commands  # noqa: E402
 from reproduction import OFFICIAL, page  # noqa: E402
 from reproduction_claims import Claim, claims, compare  # noqa: E402
 from reproduction_results import Results  # noqa: E402
 
-from anygatr.lab.commands import TrainConfig  # noqa: E402
-from anygatr.lab.report.rows import Row  # noqa: E402
+from anygatr.lab.commands import CompareConfig, TrainConfig  # noqa: E402
+from anygatr.lab.compare import compare as run  # noqa: E402
+from anygatr.lab.report.rows import Row, load  # noqa: E402
+from anygatr.lab.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows  # noqa: E402
 
 
 def row(model: str, size: int, seed: int, error: float, **record: float) -> Row:
@@ -131,8 +135,6 @@ def test_commands_are_commands():
 
     import tyro
 
-    from anygatr.lab.commands import CompareConfig
-
     for experiment in EXPERIMENTS.values():
         config = tyro.cli(CompareConfig, args=shlex.split(experiment.command)[2:])
         assert config.models == experiment.models
@@ -142,3 +144,49 @@ def test_commands_are_commands():
         asked = tyro.cli(TrainConfig, args=shlex.split(quick_commands(path.stem)[0])[2:])
         made = asked.recipe(asked.model, asked.seed, asked.size, record["config"]["origin"])
         assert made.to_json() == record["config"]
+
+
+def test_a_comparison_continues_from_committed_rows(tmp_path, capsys):
+    """What `make reproduce-nbody` does in a fresh clone: rows are there, runs and weights are not."""
+    out = tmp_path / "cmp"
+    size = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 2, "validate_every": 2, "sizes": (16,), "jobs": 1}
+    asked = CompareConfig(data=str(drift(tmp_path / "drift.npz")), out=str(out), models=("E",), **DRIFT, **size)
+    run(asked)
+    keep_rows(out)
+    shutil.rmtree(out / "runs")
+    assert not (out / ROWS).exists()
+    (first,) = (out / PACKED).read_text().splitlines()
+    capsys.readouterr()
+    run(replace(asked, seeds=2))
+    assert "2 runs, 1 already finished" in capsys.readouterr().out
+    assert [path.name for path in (out / "runs").iterdir()] == ["E-16-1"]
+    keep_rows(out)
+    again = (out / PACKED).read_text().splitlines()
+    assert again[0] == first
+    assert [(row["model"], row["size"], row["seed"]) for row in map(json.loads, again)] == [("E", 16, 0), ("E", 16, 1)]
+
+
+def test_packed_rows_are_the_same_rows(tmp_path):
+    """Read alike packed or not; packing is sorted and does not depend on what was there before."""
+    source = ROOT / "results/ablations/bf16"
+    shutil.copytree(source, tmp_path / "cmp")
+    unpack_rows(tmp_path / "cmp")
+    assert len(list((tmp_path / "cmp" / ROWS).iterdir())) == EXPERIMENTS["bf16"].runs
+    assert load(tmp_path / "cmp").rows == load(source).rows
+    assert pack_rows(tmp_path / "cmp").read_bytes() == (source / PACKED).read_bytes()
+    assert not (tmp_path / "cmp" / ROWS).exists()
+    (tmp_path / "cmp" / PACKED).unlink()
+    assert load(tmp_path / "cmp").rows == ()
+
+
+def test_a_file_counts_before_a_line_and_a_broken_line_is_named(tmp_path):
+    record = {"model": "E", "size": 16, "seed": 0, "status": "failed", "error": "old"}
+    (tmp_path / ROWS).mkdir()
+    (tmp_path / PACKED).write_text(json.dumps(record) + '\n{"model": "E", "si\n3\n')
+    (tmp_path / ROWS / "E-16-0.json").write_text(json.dumps(record | {"error": "new"}))
+    found, problems = read_rows(tmp_path)
+    assert [row["error"] for row in found.values()] == ["new"]
+    assert [problem.split(" ")[0] for problem in problems] == ["rows.jsonl:2", "rows.jsonl:3"]
+    for refuses in (unpack_rows, pack_rows):
+        with pytest.raises(ValueError, match=r"rows\.jsonl:2 was skipped"):
+            refuses(tmp_path)

@@ -19,7 +19,7 @@ from anygatr.lab.predict import predictions, write_arrays
 from anygatr.lab.recipe import Recipe
 from anygatr.lab.runs import WEIGHTS, Run, training_set
 from anygatr.lab.source import Source, fingerprint
-from anygatr.lab.state import environment, read_json, write_json
+from anygatr.lab.state import environment, read_json, read_rows, unpack_rows, write_json
 from anygatr.lab.task import Task
 
 FILE = "experiment.json"
@@ -57,6 +57,7 @@ class Experiment:
         record["recipes"] = {recipe.model: recipe.to_json() for recipe in found} | there["recipes"]
         record |= {"environment": environment(), "preliminary": config.preliminary}
         write_json(directory / FILE, record)
+        unpack_rows(directory)
         return cls(directory, record)
 
     @property
@@ -75,10 +76,9 @@ class Experiment:
         shown = data.split(next(name for name in (FULL, "eval", "val") if name in data.splits))
         shown = shown.subset(min(SHOWN, len(shown)))
         shown = shown.dense() if shown.faces is None else shown.packed()
+        finished = read_rows(self.directory)[0].values()
         for model in self.record["models"]:
-            rows = [
-                read_json(path) for path in (self.directory / "rows").glob(f"{model}-{max(self.record['sizes'])}-*.json")
-            ]
+            rows = [row for row in finished if (row.get("model"), row.get("size")) == (model, max(self.record["sizes"]))]
             # committed rows outlive the weights they were measured with
             weights = [self.directory / "runs" / f"{model}-{row['size']}-{row['seed']}" / WEIGHTS for row in rows]
             rows = [row for row, path in zip(rows, weights, strict=True) if row["status"] == "ok" and path.exists()]

@@ -13,6 +13,7 @@ import numpy as np
 
 from anygatr.lab.report.palette import is_algebra
 from anygatr.lab.report.spread import Spread, spread
+from anygatr.lab.state import read_rows
 
 VERSION = 1
 Arrays = dict[str, np.ndarray]
@@ -129,14 +130,15 @@ class Experiment:
 
 def load(directory: Path) -> Experiment:
     """Read a comparison directory. Raises only if it is not one; single unreadable files become `problems`."""
-    directory, problems = Path(directory), list[str]()
+    directory = Path(directory)
     asked = _experiment(directory)
+    records, problems = read_rows(directory)
     rows = []
-    for path in sorted((directory / "rows").glob("*.json")):
+    for place, record in records.items():
         try:
-            rows.append(_row(json.loads(path.read_text(encoding="utf-8"))))
-        except (ValueError, OSError) as problem:
-            problems.append(f"rows/{path.name} was skipped: {problem}")
+            rows.append(_row(record))
+        except ValueError as problem:
+            problems.append(f"{place} was skipped: {problem}")
     predictions = {}
     for path in sorted((directory / "predictions").glob("*.npz")):
         try:
@@ -165,9 +167,7 @@ def _experiment(directory: Path) -> dict[str, Any]:
     return asked
 
 
-def _row(record: Any) -> Row:
-    if not isinstance(record, dict):
-        raise ValueError("it holds no JSON object")
+def _row(record: dict[str, Any]) -> Row:
     for key, kind in (("model", str), ("size", int), ("seed", int), ("status", str)):
         if not isinstance(record.get(key), kind):
             raise ValueError(f"{key}={record.get(key)!r} should be of type {kind.__name__}")
