@@ -34,20 +34,20 @@ docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## time the solver, and training steps against peers and targets; docs/performance.md shows the results
-	$(BIN)/python benchmarks/solver.py
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/step_profile.py
-	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python -m benchmarks.solver.times
+	$(BIN)/python -m benchmarks.speed.run
+	$(BIN)/python -m benchmarks.speed.step_profile
+	$(BIN)/python -m benchmarks.speed.roofline
 
 bench-quick: $(STAMP)  ## a training step against the peers in three minutes
-	$(BIN)/python benchmarks/speed.py --quick
+	$(BIN)/python -m benchmarks.speed.run --quick
 
 reproduce-nbody: $(STAMP)  ## the paper's n-body figure; continues from the rows in results/nbody
-	$(BIN)/python benchmarks/nbody_experiments.py figure
-	$(BIN)/python benchmarks/reproduction.py
+	$(BIN)/python -m benchmarks.nbody.run figure
+	$(BIN)/python -m benchmarks.nbody.write_page
 
 reproduce-arteries: $(STAMP)  ## the paper's artery table on our own arteries; continues in runs/arteries
-	$(BIN)/python benchmarks/reproduce_arteries.py
+	$(BIN)/python -m benchmarks.arteries.run
 
 browser:  ## Debian's Chromium for the tests that open the report; without it they are skipped
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \

@@ -1,32 +1,26 @@
 """The speed benchmark: the reference is the same network, ratios need repetitions, verdicts follow from rows."""
 
 import json
-import sys
 from mmap import mmap
-from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import step_profile  # noqa: E402
-from arithmetic import multiply_adds, step_flops  # noqa: E402
-from dense_reference import DenseGATr  # noqa: E402
-from peak_memory import MIB, growth  # noqa: E402
-from peak_rate import peak_rate  # noqa: E402
-from speed import EAGER, merged, rows_of  # noqa: E402
-from speed_models import CONFIGURATIONS, Configuration, contestant  # noqa: E402
-from speed_pages import compilation, memory, snippets, targets, times  # noqa: E402
-from speed_targets import verdicts  # noqa: E402
-from timing import interleaved, ratio, spread  # noqa: E402
-
-from anygatr import GATr, Width, geometry  # noqa: E402
-from anygatr.kernels import linear_native  # noqa: E402
-from anygatr.nn.attention import Attend, head_width  # noqa: E402
+from anygatr import GATr, Width, geometry
+from anygatr.kernels import linear_native
+from anygatr.nn.attention import Attend, head_width
+from benchmarks.harness.peak_memory import MIB, growth
+from benchmarks.harness.peak_rate import peak_rate
+from benchmarks.harness.timing import interleaved, ratio, spread
+from benchmarks.speed import step_profile
+from benchmarks.speed.networks.arithmetic import multiply_adds, step_flops
+from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration, contestant
+from benchmarks.speed.networks.dense_reference import DenseGATr
+from benchmarks.speed.run import EAGER, merged, rows_of
+from benchmarks.speed.tables.networks import compilation, memory, snippets, targets, times
+from benchmarks.speed.tables.targets import verdicts
 
 SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
 

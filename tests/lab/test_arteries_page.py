@@ -1,14 +1,7 @@
 """The artery page is what the committed rows say, and counts only pairs of models that the seeds tell apart."""
 
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from reproduce_arteries import PAGE, RESULTS, _agreement, table  # noqa: E402
-
-from anygatr.lab.state import read_rows  # noqa: E402
+from anygatr.lab.state import read_rows
+from benchmarks.arteries.run import PAGE, ROWS, _agreement, table
 
 
 def rows(**errors: tuple[float, float]) -> list[dict]:
@@ -20,9 +13,9 @@ def rows(**errors: tuple[float, float]) -> list[dict]:
 
 
 def test_the_table_is_what_the_committed_rows_say():
-    found, problems = read_rows(RESULTS)
+    found, problems = read_rows(ROWS)
     assert not problems
-    assert table(list(found.values())) in PAGE.read_text(), "run: python benchmarks/reproduce_arteries.py --table"
+    assert table(list(found.values())) in PAGE.read_text(), "run: python -m benchmarks.arteries.run --table"
 
 
 def test_only_pairs_that_every_seed_tells_apart_are_ranked():

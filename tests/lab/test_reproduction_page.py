@@ -2,25 +2,22 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from samples import DRIFT, drift
 
+from anygatr.lab.commands import CompareConfig, TrainConfig
+from anygatr.lab.compare import compare as run
+from anygatr.lab.report.rows import Row, load
+from anygatr.lab.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows
+from benchmarks.nbody.reproduction.claims import Claim, claims, compare
+from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
+from benchmarks.nbody.reproduction.page import OFFICIAL, page
+from benchmarks.nbody.reproduction.results import Results, keep_rows
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from nbody_experiments import EXPERIMENTS, keep_rows, quick_commands  # noqa: E402
-from reproduction import OFFICIAL, page  # noqa: E402
-from reproduction_claims import Claim, claims, compare  # noqa: E402
-from reproduction_results import Results  # noqa: E402
-
-from anygatr.lab.commands import CompareConfig, TrainConfig  # noqa: E402
-from anygatr.lab.compare import compare as run  # noqa: E402
-from anygatr.lab.report.rows import Row, load  # noqa: E402
-from anygatr.lab.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows  # noqa: E402
 
 
 def row(model: str, size: int, seed: int, error: float, **record: float) -> Row:
@@ -44,7 +41,7 @@ def nothing() -> dict[str, tuple[Row, ...]]:
 
 def test_the_page_is_what_the_committed_rows_say():
     found = page(Results.read(ROOT))
-    assert found == (ROOT / "docs/reproduction.md").read_text(), "run: python benchmarks/reproduction.py"
+    assert found == (ROOT / "docs/reproduction.md").read_text(), "run: python -m benchmarks.nbody.write_page"
     for picture in ("reproduction-nbody.svg", "reproduction-ablations.svg"):
         assert (ROOT / "docs/img" / picture).exists()
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbody_experiments import EXPERIMENTS
-from reproduction_claims import Rows, rows_of
-
+from anygatr.lab.guard import owned
 from anygatr.lab.report.rows import load
+from anygatr.lab.state import ROWS, pack_rows
+from benchmarks.nbody.reproduction.claims import Rows, rows_of
+from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 
 PAPER_SIZE = "results/nbody-paper-size.json"
 
@@ -37,3 +38,10 @@ class Results:
         quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
         cost = root / PAPER_SIZE
         return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], min(trivial, default=float("inf")))
+
+
+def keep_rows(directory: Path) -> None:
+    """Put the rows of finished runs beside the committed ones, into the file from which the experiment continues."""
+    if (directory / ROWS).exists():
+        with owned(directory):
+            pack_rows(directory)

@@ -1,6 +1,6 @@
 """What reachable grades save: multiply-adds counted from the plans, and interleaved training steps, narrowed over whole.
 
-    python benchmarks/reach.py [--repetitions 15] [--out results/reach.json] [--no-times]
+    python -m benchmarks.speed.reach [--repetitions 15] [--out results/reach.json] [--no-times]
 
 Samples of 16 tokens, 16 multivector and 128 scalar channels, 8 heads; a training step is one of 64 samples, float32, one
 thread, judged by processor time. The narrowed network is compared with the whole one first: its outputs are the same bits.
@@ -12,18 +12,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import copy
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from timing import interleaved, load, ratio
 from torch import Tensor
 
 from anygatr.interface.model import Model, model
+from benchmarks.harness.files import RESULTS, SNIPPETS, put, put_json
+from benchmarks.harness.timing import interleaved, load, ratio
 
-ROOT = Path(__file__).resolve().parent.parent
 GEOMETRIES = ("E", "P", "iP", "C")
 BLOCKS = (1, 2, 4, 10)
 TIMED = (1, 4)  # blocks
@@ -87,17 +86,10 @@ def page(stored: dict[str, Any]) -> str:
     )
 
 
-def write(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="What reachable grades save.")
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "reach.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "reach.json")
     parser.add_argument("--times", action=argparse.BooleanOptionalAction, default=True, help="--no-times only counts")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -108,8 +100,8 @@ def main() -> None:
     timed = list(product(GEOMETRIES, TASKS, TIMED)) if args.times else []
     steps = [times(*which, args.repetitions) for which in track(timed, "timing")]
     stored = {"torch": torch.__version__, "counts": counts, "times": steps}
-    write(args.out, json.dumps(stored, indent=1) + "\n")
-    write(ROOT / "docs" / "snippets" / "reach.md", page(stored))
+    put_json(args.out, stored)
+    put(SNIPPETS / "reach.md", page(stored))
     print(page(stored) + f"rows in {args.out}")
 
 

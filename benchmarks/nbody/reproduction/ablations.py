@@ -1,11 +1,10 @@
 """The sections of the page on n-body that compare variants of one model."""
 
-from nbody_experiments import EXPERIMENTS, UNIT
-from reproduction_claims import Rows, compare, name, of
-from reproduction_results import Results
-from reproduction_tables import error, progress, steps, table, values
-
 from anygatr.lab.report.wording import count
+from benchmarks.nbody.reproduction.claims import Rows, compare, name, of
+from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, UNIT
+from benchmarks.nbody.reproduction.results import Results
+from benchmarks.nbody.reproduction.tables import error, progress, steps, table, values
 
 VARIANTS = "img/reproduction-ablations.svg"
 

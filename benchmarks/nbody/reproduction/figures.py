@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-from reproduction_claims import Rows, name, of
 
 from anygatr.lab.report.palette import looks
 from anygatr.lab.report.spread import Spread, spread
+from benchmarks.nbody.reproduction.claims import Rows, name, of
 
 MARKERS = {
     "circle": "o", "x": "X", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "pentagon": "p",

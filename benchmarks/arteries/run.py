@@ -1,8 +1,8 @@
 """The artery experiment: seven models, two seeds, equal steps but for GEM-CNN; its table beside the paper's.
 
-python benchmarks/reproduce_arteries.py            # data, training, report, rows and table; continues where it stopped
-python benchmarks/reproduce_arteries.py --seeds 1  # the first seed only
-python benchmarks/reproduce_arteries.py --table    # only the page, from the rows in results/arteries
+python -m benchmarks.arteries.run            # data, training, report, rows and table; continues where it stopped
+python -m benchmarks.arteries.run --seeds 1  # the first seed only
+python -m benchmarks.arteries.run --table    # only the page, from the rows in results/arteries
 """
 
 import argparse
@@ -17,6 +17,7 @@ from anygatr.lab.data.arteries.config import ArteryConfig
 from anygatr.lab.make_data import make_data
 from anygatr.lab.report.palette import KNOWN
 from anygatr.lab.state import pack_rows, read_rows
+from benchmarks.harness.files import RESULTS, ROOT, put
 
 DATA, OUT = Path("data/arteries.h5"), Path("runs/arteries")
 ARTERIES = 120
@@ -24,8 +25,7 @@ MODELS = ("iP", "C", "E", "P", "gem_cnn", "transformer", "pointnet2")
 SEEDS = 2
 PAPER = {"E": 6.2, "P": 7.2, "iP": 5.5, "C": 5.5, "transformer": 10.5, "pointnet2": 12.3, "gem_cnn": 7.7}
 """Mean approximation error in percent on the published arteries: table 1 of the paper."""
-RESULTS = Path(__file__).parent.parent / "results" / "arteries"
-PAGE = Path(__file__).parent.parent / "docs" / "arteries.md"
+ROWS, PAGE = RESULTS / "arteries", ROOT / "docs" / "arteries.md"
 START, END = "<!-- table -->", "<!-- end of table -->"
 
 
@@ -45,18 +45,16 @@ def main() -> None:
 
 def keep_rows() -> None:
     """Copy what the table is made of: rows and the description of the experiment, no weights."""
-    pack_rows(OUT, to=RESULTS)
-    shutil.copy(OUT / "experiment.json", RESULTS)
+    pack_rows(OUT, to=ROWS)
+    shutil.copy(OUT / "experiment.json", ROWS)
 
 
 def write_page() -> None:
     """Put the table and what it says between the marks of the page."""
-    rows = [row for row in read_rows(RESULTS)[0].values() if row["status"] == "ok"]
+    rows = [row for row in read_rows(ROWS)[0].values() if row["status"] == "ok"]
     before, rest = PAGE.read_text().split(START)
     _, after = rest.split(END)
-    part = PAGE.with_name(f".{PAGE.name}.part")
-    part.write_text(f"{before}{START}\n{table(rows)}\n{END}{after}")
-    part.replace(PAGE)
+    put(PAGE, f"{before}{START}\n{table(rows)}\n{END}{after}")
     print(f"{PAGE}: {len(rows)} runs")
 
 

@@ -1,6 +1,6 @@
 """Each operation against what the machine can do, and the cost of a block against tokens, channels and blades.
 
-    python benchmarks/roofline.py [--repetitions 5]
+    python -m benchmarks.speed.roofline [--repetitions 5]
 
 The machine's limits are measured first: the best rate of a float32 matrix product and of copying memory. An operation's
 floor is the longer of its multiply-adds at the one and its inputs and outputs at the other, forward and backward;
@@ -18,10 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from solver import write
-from speed import host
-from speed_models import CONFIGURATIONS, Configuration
-from timing import interleaved, load, spread
 from torch import Tensor
 
 from anygatr import Geometry, Width, geometry
@@ -29,8 +25,11 @@ from anygatr.kernels.product import products
 from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm
 from anygatr.nn.attention import Attend, head_width
 from anygatr.nn.batch import Batch, reference
+from benchmarks.harness.files import PICTURES, RESULTS, SNIPPETS, put_json
+from benchmarks.harness.machine import with_peers
+from benchmarks.harness.timing import interleaved, load, spread
+from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration
 
-ROOT = Path(__file__).resolve().parent.parent
 BACKWARD = 2  # a bilinear operation's backward pass has as many multiply-adds again for each of its two factors
 NUMBER = 4  # bytes
 
@@ -150,7 +149,7 @@ def _leaf(*shape: int) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Operations against the machine's limits.")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed-roofline.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed-roofline.json")
     parser.add_argument("--report", action="store_true", help="measure nothing; tables and plots from the stored rows")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -158,13 +157,13 @@ def main() -> None:
     if not arguments.report:
         limit = limits()
         rows = [{"kind": "limits", **limit}, *shares(limit, arguments.repetitions), *scaling(arguments.repetitions)]
-        write(arguments.out, rows, host())
+        put_json(arguments.out, {"machine": with_peers(), "rows": rows})
 
-    from roofline_pages import figures, snippets
+    from benchmarks.speed.tables.operations import figures, snippets
 
     stored = json.loads(arguments.out.read_text())
-    print(snippets(stored, ROOT / "docs" / "snippets"))
-    figures(stored, ROOT / "docs" / "img")
+    print(snippets(stored, SNIPPETS))
+    figures(stored, PICTURES)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from arithmetic import multiply_adds
 from matplotlib.figure import Figure
-from peak_memory import MIB
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from speed_models import COMPILED, CONFIGURATIONS
-from speed_targets import COMPILE, MEMORY, Row, Verdict, clock, verdicts
-from timing import spread
+
+from benchmarks.harness.files import put
+from benchmarks.harness.peak_memory import MIB
+from benchmarks.harness.timing import spread
+from benchmarks.speed.networks.arithmetic import multiply_adds
+from benchmarks.speed.networks.contestants import COMPILED, CONFIGURATIONS
+from benchmarks.speed.tables.targets import COMPILE, MEMORY, Row, Verdict, clock, verdicts
 
 WHAT = {"train": "training step", "infer": "inference"}
 NAMES = {"transformer": "Transformer", "lgatr": "lgatr 2.0.0", "dense": "dense einsum"}
@@ -136,13 +138,6 @@ def about(stored: dict[str, Any], load: float) -> str:
     """Where and with what it was measured."""
     host = stored["machine"]
     return f"{host['cpu']}, {host['cores']} cores, torch {host['torch']}; load average up to {load:g} while measuring."
-
-
-def put(path: Path, text: str) -> None:
-    """Everything or nothing."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def save(figure: Figure, path: Path) -> None:

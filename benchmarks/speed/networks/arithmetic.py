@@ -2,11 +2,10 @@
 
 from functools import lru_cache
 
-from speed_models import COMPILED, GEOMETRIES, Configuration
-
 from anygatr import Width, geometry
 from anygatr.nn import Block
 from anygatr.nn.attention import Attend
+from benchmarks.speed.networks.contestants import COMPILED, GEOMETRIES, Configuration
 
 PASSES = {"infer": (1.0, 1.0), "train": (3.0, 3.5)}
 """Multiply-adds over those forwards, of maps and of attention, which computes its logits again instead of keeping them."""

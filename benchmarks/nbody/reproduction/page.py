@@ -1,24 +1,16 @@
-"""Write docs/reproduction.md and its figures from the committed rows under results/; no measured number is typed by hand.
+"""The text of docs/reproduction.md, from the committed rows; no measured number is typed by hand."""
 
-python benchmarks/reproduction.py
-"""
-
-from pathlib import Path
 from typing import Any
-
-from nbody_experiments import EXPERIMENTS, QUICK, UNIT, quick_commands
-from reproduction_ablations import VARIANTS, ablation_section, past_section
-from reproduction_claims import MATCH, Rows, claims, compare, name, of
-from reproduction_figures import ablations, error_against_data
-from reproduction_memory import complete, complete_paper_size
-from reproduction_results import PAPER_SIZE, Results
-from reproduction_tables import error, progress, steps, table, values
 
 from anygatr.lab.report.rows import Row
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import number, times
+from benchmarks.nbody.reproduction.ablations import ablation_section, past_section
+from benchmarks.nbody.reproduction.claims import MATCH, Rows, claims, compare, name, of
+from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, QUICK, UNIT, quick_commands
+from benchmarks.nbody.reproduction.results import Results
+from benchmarks.nbody.reproduction.tables import error, progress, steps, table, values
 
-ROOT = Path(__file__).resolve().parent.parent
 FIGURE = "img/reproduction-nbody.svg"
 PUBLISHED = {
     **{"iP": 0.0005, "segnn": 0.0006, "se3_transformer": 0.0025},
@@ -27,23 +19,6 @@ PUBLISHED = {
 """Evaluation errors in the README of official GATr, to the digits given there."""
 OFFICIAL = {"eval": 0.000548, "val": 0.000223}
 """What official GATr 1.4.3 reached on the very files of the quick regression."""
-
-
-def main() -> None:
-    """Write the page and draw its figures, once every row has its memory."""
-    for experiment in EXPERIMENTS.values():
-        complete(ROOT / experiment.out)
-    if (ROOT / PAPER_SIZE).exists():
-        complete_paper_size(ROOT / PAPER_SIZE)
-    results = Results.read(ROOT)
-    docs = ROOT / "docs"
-    (docs / "img").mkdir(exist_ok=True)
-    error_against_data(results.rows["figure"], EXPERIMENTS["figure"].models, docs / FIGURE)
-    ablations(results.rows["variants"], EXPERIMENTS["variants"].models, docs / VARIANTS)
-    temporary = docs / ".reproduction.md"
-    temporary.write_text(page(results))
-    temporary.replace(docs / "reproduction.md")
-    print(docs / "reproduction.md")
 
 
 def page(results: Results) -> str:
@@ -65,9 +40,9 @@ def _head() -> str:
 # The paper's n-body results, reproduced
 
 Every measured number on this page is computed from the rows committed under `results/` by
-`python benchmarks/reproduction.py`, the verdicts included. The budget is small, minutes of one core per run and far fewer
-steps than the paper's: agreement says that the effect is already visible here, disagreement that it is not visible *at this
-budget*. What is unfinished is said to be.
+`python -m benchmarks.nbody.write_page`, the verdicts included. The budget is small, minutes of one core per run and far
+fewer steps than the paper's: agreement says that the effect is already visible here, disagreement that it is not visible *at
+this budget*. What is unfinished is said to be.
 """
 
 
@@ -183,7 +158,7 @@ def _paper_size(results: Results) -> str:
         for row in results.cost
     ]
     return f"""At the paper's size, 20 blocks, 32 multivector and 128 scalar channels, batches of 64 samples of 16 bodies, a
-step on one core takes (`python benchmarks/nbody_experiments.py cost`; cost only, nothing was trained to its end):
+step on one core takes (`python -m benchmarks.nbody.run cost`; cost only, nothing was trained to its end):
 
 {table(("model", "parameters", "seconds per step", "memory MB"), rows)}"""
 
@@ -247,14 +222,10 @@ def _made(results: Results) -> str:
     return f"""
 ## Commands
 
-`make reproduce-nbody` runs the first comparison and continues from the committed rows; `benchmarks/nbody_experiments.py`
-runs any of them by name. Minutes are the training time of all runs, each on one thread of a busy machine.
+`make reproduce-nbody` runs the first comparison and continues from the committed rows; `python -m benchmarks.nbody.run NAME`
+runs any of them. Minutes are the training time of all runs, each on one thread of a busy machine.
 
 ```bash
 {text}
 ```
 """
-
-
-if __name__ == "__main__":
-    main()

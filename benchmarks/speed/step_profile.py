@@ -1,6 +1,6 @@
 """Where a training step of iP-GATr goes: each kernel's time, what it computes and moves, and what is left outside kernels.
 
-    python benchmarks/step_profile.py [--configurations a b] [--repetitions 7]
+    python -m benchmarks.speed.step_profile [--configurations a b] [--repetitions 7]
 
 Every round times the machine itself, too, a large matrix product and a copy, so that all columns are of the same minutes.
 One thread, processor seconds, float32.
@@ -20,18 +20,17 @@ from statistics import median
 from typing import Any
 
 import torch
-from solver import write
-from speed import host
-from speed_models import CONFIGURATIONS, contestant
-from speed_pages import about, put, table
-from timing import load
 from torch import Tensor
 
 from anygatr.kernels import attend_native, linear_native
 from anygatr.nn import EquiLinear, GATr, GeometricBilinear
 from anygatr.nn.attention import Attend
+from benchmarks.harness.files import RESULTS, SNIPPETS, put, put_json
+from benchmarks.harness.machine import with_peers
+from benchmarks.harness.timing import load
+from benchmarks.speed.networks.contestants import CONFIGURATIONS, contestant
+from benchmarks.speed.tables.networks import about, table
 
-ROOT = Path(__file__).resolve().parent.parent
 PARTS = {
     "linear": "linear maps and products, forwards",
     "linear_backward": "linear maps and products, backwards",
@@ -150,13 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Where a training step goes.")
     parser.add_argument("--configurations", nargs="+", choices=list(CONFIGURATIONS), default=["a", "b"])
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed-profile.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed-profile.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = [row for name in arguments.configurations for row in profile(name, arguments.repetitions)]
-    write(arguments.out, rows, host())
+    put_json(arguments.out, {"machine": with_peers(), "rows": rows})
     text = page(json.loads(arguments.out.read_text()))
-    put(ROOT / "docs" / "snippets" / "speed-profile.md", text)
+    put(SNIPPETS / "speed-profile.md", text)
     print(text)
 
 

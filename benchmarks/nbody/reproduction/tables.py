@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from statistics import median
 
-from nbody_experiments import Experiment
-from reproduction_claims import Rows, name
-
 from anygatr.lab.report.rows import Row
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import count, measured, number
+from benchmarks.nbody.reproduction.claims import Rows, name
+from benchmarks.nbody.reproduction.experiments import Experiment
 
 
 def progress(experiment: Experiment, rows: Rows) -> str:

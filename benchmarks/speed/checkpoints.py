@@ -14,6 +14,7 @@ from pathlib import Path
 from anygatr.checkpoint import load, save
 from anygatr.nn import GATr, Width
 from anygatr.spaces.presets import geometry
+from benchmarks.harness.files import ROOT
 
 SIZES = {"small": (Width(16, 64), 8, 8), "paper": (Width(32, 128), 20, 8)}
 
@@ -42,8 +43,10 @@ def main() -> None:
                 start = time.process_time()
                 save(net, path)
                 saving = time.process_time() - start
-                command = [sys.executable, __file__, "--load", str(path)]
-                first, again = map(float, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split())
+                command = [sys.executable, "-m", "benchmarks.speed.checkpoints", "--load", str(path)]
+                first, again = map(
+                    float, subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+                )
                 numbers, size_mb = sum(p.numel() for p in net.parameters()), path.stat().st_size / 1e6
             print(f"{size:>6} {name:>8} {numbers:11,} {size_mb:7.2f} {saving:7.2f} {first:7.2f} {again:8.2f}", flush=True)
 

@@ -23,9 +23,9 @@ from anygatr.lab.data.arteries.generate import RejectedError, solve_vessel, summ
 from anygatr.lab.data.arteries.preprocess import preprocess
 from anygatr.lab.data.arteries.store import Artery
 from anygatr.lab.data.arteries.vessel import Stenosis, Vessel, random_vessel
+from benchmarks.harness.files import PICTURES, RESULTS, put_json
 
-OUT = Path(__file__).parents[1] / "results" / "arteries-data"
-PICTURES = OUT.parents[1] / "docs" / "img"
+OUT = RESULTS / "arteries-data"
 LIMIT_CPU_SECONDS = 60.0
 
 
@@ -78,7 +78,7 @@ def convergence(number: int, reference: tuple[int, int, int]) -> None:
         }
         rows.append(row)
         print(row, flush=True)
-        save(f"convergence-{number}.json", rows)
+        put_json(OUT / f"convergence-{number}.json", rows)
 
 
 def timing(resolution: str, geometries: list[int]) -> None:
@@ -93,7 +93,7 @@ def timing(resolution: str, geometries: list[int]) -> None:
         cost = {"cpu_seconds": round(seconds, 1), "peak_gb": round(memory, 2)}
         rows.append({"geometry": number, **describe(vessel), "wall_nodes": mesh.wall_nodes, **cost})
         print(rows[-1], flush=True)
-        save(f"timing-{resolution}.json", {"resolution": resolution, "unknowns": unknowns, "arteries": rows})
+        put_json(OUT / f"timing-{resolution}.json", {"resolution": resolution, "unknowns": unknowns, "arteries": rows})
     if resolution == "standard":
         assert max(row["cpu_seconds"] for row in rows) < LIMIT_CPU_SECONDS
 
@@ -107,7 +107,7 @@ def rejections(resolution: str, count: int) -> None:
             solve_vessel(random_vessel(np.random.default_rng([config.seed, number, 0])), config)
         except RejectedError as error:
             reasons[number] = str(error)
-        save(f"rejections-{resolution}.json", {"drawn": count - number, "first": number, "rejected": reasons})
+        put_json(OUT / f"rejections-{resolution}.json", {"drawn": count - number, "first": number, "rejected": reasons})
 
 
 def preprocessing() -> None:
@@ -121,7 +121,7 @@ def preprocessing() -> None:
         started = time.process_time()
         preprocess(artery)
         seconds.append(round(time.process_time() - started, 2))
-    save("preprocess.json", {"nodes": len(pos), "cpu_seconds": seconds})
+    put_json(OUT / "preprocess.json", {"nodes": len(pos), "cpu_seconds": seconds})
     print(len(pos), "nodes:", seconds, "CPU-s")
 
 
@@ -133,8 +133,8 @@ def statistics(path: Path) -> None:
         vessels = [Vessel.from_parameters(json.loads(g.attrs["parameters"])) for g in file.values()]
     sizes = [len(s.pos) for s in samples]
     peaks = [np.linalg.norm(s.wss[s.mask], axis=1).max() for s in samples]
-    save(
-        "statistics.json",
+    put_json(
+        OUT / "statistics.json",
         {
             "arteries": report.count,
             "rejected": len(report.rejections),
@@ -251,13 +251,6 @@ def save_picture(figure, name: str) -> None:
 def quantiles(values: list[float] | np.ndarray) -> dict[str, float]:
     low, middle, high = np.quantile(values, [0, 0.5, 1])
     return {"min": float(low), "median": float(middle), "max": float(high)}
-
-
-def save(name: str, rows: object) -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
-    temporary = OUT / f".{name}.tmp"
-    temporary.write_text(json.dumps(rows, indent=1) + "\n")
-    temporary.replace(OUT / name)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from arithmetic import step_flops
-from speed_models import COMPILED, CONFIGURATIONS, PEERS
-from timing import Ratio, Samples, ratio
+from benchmarks.harness.timing import Ratio, Samples, ratio
+from benchmarks.speed.networks.arithmetic import step_flops
+from benchmarks.speed.networks.contestants import COMPILED, CONFIGURATIONS, PEERS
 
 Row = dict[str, Any]
 EAGER_SHARE = 0.7  # of the speed asked for that the network must reach without compiling

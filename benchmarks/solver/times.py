@@ -1,6 +1,6 @@
 """Time and memory of the solver on one core, each measurement in a fresh process, against its targets.
 
-    python benchmarks/solver.py [--only C] [--out results/solver.json]
+    python -m benchmarks.solver.times [--only C] [--out results/solver.json]
 
 Imports are not timed. Targets are held against processor seconds of the single thread, which equal wall-clock seconds on an
 idle machine and stay meaningful on a busy one; both are recorded. Peak memory is that of the whole process, torch included.
@@ -9,17 +9,18 @@ idle machine and stay meaningful on a busy one; both are recorded. Peak memory i
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.harness.files import RESULTS, ROOT, SNIPPETS, put, put_json
+from benchmarks.harness.machine import machine
+from benchmarks.harness.timing import load
+
 GIB = 2**30
 
 
@@ -89,36 +90,13 @@ def run(task: Task) -> dict[str, Any]:
     """The measurement of a task, made by a new interpreter restricted to one thread."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", json.dumps(asdict(task))],
-        env={**os.environ, **threads}, check=True, capture_output=True, text=True,
+        [sys.executable, "-m", "benchmarks.solver.times", "--measure", json.dumps(asdict(task))],
+        cwd=ROOT, env={**os.environ, **threads}, check=True, capture_output=True, text=True,
     )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])
     in_time = task.target_seconds is None or found["seconds"] < task.target_seconds
     in_memory = task.target_bytes is None or found["peak_bytes"] < task.target_bytes
     return {**asdict(task), **found, "met": in_time and in_memory}
-
-
-def machine() -> dict[str, object]:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "load_average": round(os.getloadavg()[0], 2),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        **{package: version(package) for package in ("anygatr", "torch", "numpy")},
-    }
-
-
-def write(path: Path, rows: list[dict[str, Any]], host: dict[str, object]) -> None:
-    """Everything or nothing: a file under another name, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"machine": host, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 def page(rows: list[dict[str, Any]], chosen: list[Task], host: dict[str, object]) -> str:
@@ -136,7 +114,7 @@ def page(rows: list[dict[str, Any]], chosen: list[Task], host: dict[str, object]
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the solver against its targets, on one core.")
     parser.add_argument("--only", choices=["E", "P", "C"], help="one algebra instead of all three")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "solver.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "solver.json")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
@@ -149,7 +127,8 @@ def main() -> None:
     from rich.progress import track
     from rich.table import Table
 
-    console, host = Console(width=100), machine()
+    console = Console(width=100)
+    host = {**machine(), "threads": 1, "load_average": load()}
     chosen = [task for task in tasks() if args.only in (None, task.space)]
     rows = [run(task) for task in track(chosen, "solving", console=console, transient=True)]
     table = Table(
@@ -163,9 +142,9 @@ def main() -> None:
             "" if task.target_bytes is None else f"{task.target_bytes / 2**20:.0f}", "yes" if row["met"] else "NO",
         )  # fmt: skip
     console.print(table)
-    write(args.out, rows, host)
+    put_json(args.out, {"machine": host, "rows": rows})
     if args.only is None:
-        (ROOT / "docs" / "snippets" / "solver-times.md").write_text(page(rows, chosen, host), encoding="utf-8")
+        put(SNIPPETS / "solver-times.md", page(rows, chosen, host))
     console.print(f"{host['cpu']}, one thread, load {host['load_average']}; rows in {args.out}")
     sys.exit(not all(row["met"] for row in rows))
 

@@ -1,7 +1,7 @@
 """Training steps and inferences of our networks and their peers, interleaved; peak memory; compile times; against targets.
 
-    python benchmarks/speed.py [--quick] [--configurations a b c] [--threads 1 2] [--parts time memory compile] [--add]
-    python benchmarks/speed.py --report        # tables and plots from the stored rows
+    python -m benchmarks.speed.run [--quick] [--configurations a b c] [--threads 1 2] [--parts time memory compile] [--add]
+    python -m benchmarks.speed.run --report        # tables and plots from the stored rows
 
 Each measurement has a process of its own. Networks of one configuration are timed in rounds, each once per round; ratios
 are taken round by round. One thread is judged by processor seconds, two by wall-clock seconds; both are stored. `--add` puts
@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from solver import machine, write
+from benchmarks.harness.files import PICTURES, RESULTS, ROOT, SNIPPETS, put_json
+from benchmarks.harness.machine import with_peers
 
-ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
 Job = dict[str, Any]
 GROUP = ("kind", "configuration", "blocks", "threads", "what")
@@ -66,15 +65,15 @@ def measure(job: Job) -> list[Row]:
 
 def measure_peak(job: Job) -> list[Row]:
     """The most that the machine can compute."""
-    from peak_rate import peak_rate
+    from benchmarks.harness.peak_rate import peak_rate
 
     return [{**job, "flops": peak_rate(job["threads"])}]
 
 
 def measure_time(job: Job) -> list[Row]:
     """Rounds of training steps and inferences of all models of a job."""
-    from speed_models import CONFIGURATIONS, contestant
-    from timing import interleaved, load
+    from benchmarks.harness.timing import interleaved, load
+    from benchmarks.speed.networks.contestants import CONFIGURATIONS, contestant
 
     size = CONFIGURATIONS[job["configuration"]].cut(job["blocks"])
     networks = {name: contestant(name, size) for name in job["models"]}
@@ -91,8 +90,8 @@ def measure_time(job: Job) -> list[Row]:
 
 def measure_memory(job: Job) -> list[Row]:
     """The growth of this process during one training step."""
-    from peak_memory import growth
-    from speed_models import CONFIGURATIONS, contestant
+    from benchmarks.harness.peak_memory import growth
+    from benchmarks.speed.networks.contestants import CONFIGURATIONS, contestant
 
     size = CONFIGURATIONS[job["configuration"]]
     network = contestant(job["model"], size, **({"checkpoint": True} if job["option"] else {}))
@@ -106,8 +105,9 @@ def measure_compile(job: Job) -> list[Row]:
     Processor seconds, those of the C++ compiler included.
     """
     import torch
-    from speed_models import COMPILED, CONFIGURATIONS, contestant
     from torch._dynamo.utils import counters
+
+    from benchmarks.speed.networks.contestants import COMPILED, CONFIGURATIONS, contestant
 
     network = contestant(job["model"] + ("" if job["option"] else COMPILED), CONFIGURATIONS["a"])
     if job["option"]:
@@ -157,12 +157,6 @@ def rows_of(path: Path, machine: dict[str, object]) -> list[Row]:
     return stored["rows"] if stored["machine"]["cpu"] == machine["cpu"] else []
 
 
-def host() -> dict[str, object]:
-    """The machine and the versions of everything compared."""
-    found = {key: value for key, value in machine().items() if key not in ("threads", "load_average")}
-    return {**found, **{package: version(package) for package in ("lgatr", "opt_einsum")}}
-
-
 def _seconds(call: Callable[[], object]) -> tuple[float, float]:
     """Processor seconds of this process and of those it waited for, and wall-clock seconds."""
     before = os.times()
@@ -202,8 +196,8 @@ def _in_new_process(job: Job, environment: dict[str, str]) -> list[Row]:
     count = str(job.get("threads", 1))
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count)
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", json.dumps(job)],
-        env={**os.environ, **threads, **environment}, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "benchmarks.speed.run", "--measure", json.dumps(job)],
+        cwd=ROOT, env={**os.environ, **threads, **environment}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{job} ended with status {done.returncode}; its messages are above")
@@ -233,22 +227,23 @@ def main() -> None:
         return
 
     from rich.console import Console
-    from speed_pages import figures, report, snippets
 
-    console = Console(width=125)
-    path = arguments.out or ROOT / "results" / ("speed-quick.json" if arguments.quick else "speed.json")
-    rows = [] if arguments.quick else rows_of(path, host())
+    from benchmarks.speed.tables.networks import figures, report, snippets
+
+    console, host = Console(width=125), with_peers()
+    path = arguments.out or RESULTS / ("speed-quick.json" if arguments.quick else "speed.json")
+    rows = [] if arguments.quick else rows_of(path, host)
     for job in [] if arguments.report else jobs(arguments):
         console.print(
             " ".join(str(job[key]) for key in ("kind", "configuration", "blocks", "threads", "model") if key in job)
         )
         rows = merged(rows, run(job), arguments.add)
-        write(path, rows, host())
+        put_json(path, {"machine": host, "rows": rows})
     stored = json.loads(path.read_text())
     report(stored, console)
     if not arguments.quick and arguments.out is None:
-        snippets(stored, ROOT / "docs" / "snippets")
-        figures(stored, ROOT / "docs" / "img")
+        snippets(stored, SNIPPETS)
+        figures(stored, PICTURES)
     console.print(f"rows in {path}")
 
 

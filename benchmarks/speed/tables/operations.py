@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from speed_pages import about, put, save, table
+
+from benchmarks.harness.files import put
+from benchmarks.speed.tables.networks import about, save, table
 
 OPERATIONS = ("linear", "product", "norm", "gate", "attention")
 AXES = {

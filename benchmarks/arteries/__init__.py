@@ -1,0 +1,1 @@
+"""The artery experiment of the paper and the generator of its data."""

@@ -1,0 +1,1 @@
+"""What benchmarks of every kind share: clocks, memory, the machine, files."""

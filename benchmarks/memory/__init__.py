@@ -1,0 +1,1 @@
+"""The memory of training steps, for rows that were made without it."""

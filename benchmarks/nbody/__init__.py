@@ -1,0 +1,1 @@
+"""The n-body experiments of the paper and the generator of their data."""

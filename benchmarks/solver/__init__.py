@@ -1,0 +1,1 @@
+"""What solving for every equivariant map costs."""

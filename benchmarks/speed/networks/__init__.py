@@ -1,0 +1,1 @@
+"""What is timed: networks of one configuration, ours and others, and how much they compute."""

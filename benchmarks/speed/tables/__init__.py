@@ -1,0 +1,1 @@
+"""What is shown: verdicts, tables and plots, from stored rows alone."""
