@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from anygatr import GATr, Width, geometry
 from anygatr.kernels import linear_native
 from anygatr.nn.attention import Attend, head_width
+from benchmarks.harness.files import RESULTS, SNIPPETS, put_json
 from benchmarks.harness.peak_memory import MIB, growth
 from benchmarks.harness.peak_rate import peak_rate
 from benchmarks.harness.timing import interleaved, ratio, spread
@@ -19,7 +20,8 @@ from benchmarks.speed.networks.arithmetic import multiply_adds, step_flops
 from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration, contestant
 from benchmarks.speed.networks.dense_reference import DenseGATr
 from benchmarks.speed.run import EAGER, merged, rows_of
-from benchmarks.speed.tables.networks import compilation, memory, snippets, targets, times
+from benchmarks.speed.tables.networks import compilation, memory, overview, snippets, targets, times
+from benchmarks.speed.tables.networks import table as markdown
 from benchmarks.speed.tables.targets import verdicts
 
 SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
@@ -227,3 +229,31 @@ def test_a_profile_accounts_for_the_whole_step(monkeypatch):
     page = step_profile.page({"rows": rows, "machine": {"cpu": "a processor", "cores": 2, "torch": "2"}})
     whole = next(line for line in page.splitlines() if "**step**" in line)
     assert f"| {1e3 * sum(row['seconds'] for row in parts):.0f} | 100 % |" in whole
+
+
+@pytest.mark.parametrize("table", [overview, times, memory, compilation], ids=lambda table: table.__name__)
+def test_tables_are_what_the_stored_rows_say(table):
+    """The pages show the rows that are committed: after measuring, `python -m benchmarks.speed.run --report`."""
+    header, cells = table(json.loads((RESULTS / "speed.json").read_text())["rows"])
+    snippet = {"compilation": "speed-compile"}.get(table.__name__, f"speed-{table.__name__}")
+    assert (SNIPPETS / f"{snippet}.md").read_text().startswith(markdown(header, cells))
+
+
+def test_the_overview_shows_the_faster_form():
+    rows = [
+        row("iP", [0.3, 0.3]),
+        row("iP compiled", [0.4, 0.4]),
+        row("lgatr", [2.0, 2.0]),
+        row("lgatr compiled", [1.0, 1.0]),
+    ]
+    _, cells = overview([*rows, row("iP", [0.2, 0.2], threads=2), row("iP", [9.0, 9.0], blocks=1)])
+    assert cells[0][:3] == ("iP-GATr", "300 / 400", "– / –")  # wall-clock time of two threads
+    assert cells[1][:2] == ("lgatr 2.0.0", "1,000* / –")
+
+
+def test_stored_rows_have_a_line_each(tmp_path):
+    stored = {"machine": {"cpu": "one"}, "rows": [row("iP", [1.0]), row("P", [2.0])]}
+    put_json(tmp_path / "speed.json", stored)
+    assert json.loads((tmp_path / "speed.json").read_text()) == stored
+    assert len((tmp_path / "speed.json").read_text().splitlines()) == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["speed.json"]

@@ -1,4 +1,4 @@
-"""Tables and plots of docs/performance.md about whole networks, from stored rows."""
+"""Tables and plots of docs/performance.md and docs/dev/speed.md about whole networks, from stored rows."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,6 +44,7 @@ def snippets(stored: dict[str, Any], folder: Path) -> None:
     peaks = {row["threads"]: row["flops"] / 1e9 for row in stored["rows"] if row["kind"] == "peak"}
     most = "".join(f" Threads: {threads}, at most {rate:.0f} GFLOP/s." for threads, rate in sorted(peaks.items()))
     for name, (header, cells) in {
+        "speed-overview": overview(stored["rows"]),
         "speed-targets": targets(stored["rows"]), "speed-times": times(stored["rows"]),
         "speed-memory": memory(stored["rows"]), "speed-compile": compilation(stored["rows"]),
     }.items():  # fmt: skip
@@ -73,6 +74,21 @@ def figures(stored: dict[str, Any], folder: Path) -> None:
         ax.title.set_fontsize(9)
         ax.spines[["top", "right"]].set_visible(False)
     save(figure, folder / "speed-times.svg")
+
+
+def overview(rows: list[Row]) -> Cells:
+    """Milliseconds of each network at its best, compiled or not: processor time of one thread / wall-clock time of two."""
+    columns = [(name, what) for name in CONFIGURATIONS for what in WHAT]
+    timed = [row for row in rows if row["kind"] == "time" and row["blocks"] == CONFIGURATIONS[row["configuration"]].blocks]
+    cells = []
+    for model in dict.fromkeys(row["model"].removesuffix(COMPILED) for row in timed):
+        found = []
+        for configuration, what in columns:
+            wanted = {"configuration": configuration, "what": what}
+            mine = [row for row in timed if wanted.items() <= row.items() and row["model"].removesuffix(COMPILED) == model]
+            found.append(" / ".join(_best([row for row in mine if row["threads"] == threads]) for threads in (1, 2)))
+        cells.append((label(model), *found))
+    return ("network", *(f"{name}, {WHAT[what]}" for name, what in columns)), cells
 
 
 def times(rows: list[Row]) -> Cells:
@@ -158,6 +174,14 @@ def _target(verdict: Verdict) -> tuple[Any, ...]:
     work = f"{ours / theirs:.3f}" if ours and theirs else ""
     found = (f"{verdict.limit:.3f}", f"{verdict.best}{which}", eager, str(verdict), work, f"{verdict.asked / 1e9:.0f}")
     return (size, verdict.threads, WHAT[verdict.what], pair, *found)
+
+
+def _best(rows: list[Row]) -> str:
+    """The median of the faster of one network's forms; a star if that is the compiled one."""
+    if not rows:
+        return "–"
+    median, model = min((spread(clock(row, row["threads"]))[0], row["model"]) for row in rows)
+    return f"{1e3 * median:,.0f}" + ("*" if model.endswith(COMPILED) else "")
 
 
 def _met(is_met: bool) -> str:

@@ -1,4 +1,4 @@
-"""Tables and plots of docs/performance.md about operations and scaling, from stored rows."""
+"""Tables and plots of docs/performance.md and docs/dev/speed.md about operations and scaling, from stored rows."""
 
 from collections.abc import Iterable
 from pathlib import Path
