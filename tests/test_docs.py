@@ -1,5 +1,6 @@
-"""What the documentation says is true: its Python runs, the tests it names exist, its links lead somewhere."""
+"""What the documentation says is true: its Python runs, what it names exists, its links lead somewhere."""
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -7,8 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import anygatr
+import anygatr.nn
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *(page for folder in ("docs", "docs/dev") for page in sorted((ROOT / folder).glob("*.md")))]
+PAGES += [ROOT / "benchmarks" / "README.md", ROOT / "results" / "README.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -16,7 +21,11 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=name_of)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     """In an empty directory that looks like the repository as far as the documentation refers to it."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
@@ -27,14 +36,14 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(code, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_tests_exist(page):
     for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):
         source = (ROOT / path).read_text()
         assert f"def {name}(" in source, f"{page.name} names {path}::{name}, which does not exist"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[\w-]*)?\)", page.read_text()):
         if not target.startswith(("http", "mailto")):
@@ -48,3 +57,33 @@ def test_examples_run(example, tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     exec(compile(example.read_text(), example.name, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=name_of)
+def test_named_benchmarks_and_results_exist(page):
+    text = page.read_text()
+    for module in re.findall(r"python -m (benchmarks[\w.]*\w)", text):
+        assert importlib.util.find_spec(module), f"{page.name} runs {module}, which does not exist"
+    for path in re.findall(r"`((?:benchmarks|results)/[\w./-]+)`", text):
+        assert (ROOT / path).exists() or path == "results/speed-quick.json", f"{page.name} names {path}"
+
+
+def test_every_command_of_the_table_of_benchmarks_can_be_run():
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    listed = {f"benchmarks.{name}" for name in re.findall(r"^\| `([a-z_]+\.[a-z_]+)", text, re.MULTILINE)}
+    commands = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "benchmarks").glob("*/*.py")
+        if '__name__ == "__main__"' in path.read_text()
+    }
+    assert listed == commands
+
+
+def test_every_public_name_is_in_the_reference():
+    named = set(re.findall(r"^::: (anygatr(?:\.\w+)+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
+    missing = {name for name in anygatr.__all__ if f"anygatr.{name}" not in named}
+    missing |= {name for name in anygatr.nn.__all__ if not {f"anygatr.{name}", f"anygatr.nn.{name}"} & named}
+    assert not missing
+    for name in named:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), f"the reference names {name}"
