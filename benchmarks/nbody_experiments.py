@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from anygatr.lab.cli import main as anygatr
-from anygatr.lab.data import nbody
-from anygatr.lab.models import build, parameters
-from anygatr.lab.recipe import BASELINES, recipe
-from anygatr.lab.rehearsal import step_seconds, training_memory_mb
-from anygatr.lab.state import write_json
-from anygatr.lab.task import Task
+from anygatr.lab.config.recipe import BASELINES, recipe
+from anygatr.lab.data.nbody import dataset as nbody
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.models import build, parameters
+from anygatr.lab.training.rehearsal import step_seconds, training_memory_mb
+from anygatr.lab.training.state import write_json
 
 FIGURE_DATA = "anygatr data nbody --out data/nbody-figure --train 10000 --val 500 --eval 1000 --generalization 500"
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from anygatr.lab.config.recipe import Recipe, recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import columns
-from anygatr.lab.recipe import Recipe, recipe
-from anygatr.lab.rehearsal import training_memory_mb
-from anygatr.lab.source import Source
-from anygatr.lab.state import read_json, write_json
+from anygatr.lab.data.spec import Source
+from anygatr.lab.training.rehearsal import training_memory_mb
+from anygatr.lab.training.state import read_json, write_json
 
 KEY, OLD = "training_memory_mb", "peak_memory_mb"
 BODIES = {

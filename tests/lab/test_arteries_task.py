@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr.lab.commands import CompareConfig, PredictConfig, TrainConfig
+from anygatr.lab.comparison.plan import Experiment
+from anygatr.lab.config.commands import CompareConfig, PredictConfig, TrainConfig
 from anygatr.lab.data.arteries.corners import corner_mesh, corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset
 from anygatr.lab.data.arteries.fields import FULL, dataset, load, velocities
@@ -20,20 +21,19 @@ from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.surface import read_surface
 from anygatr.lab.data.arteries.vtp import write_vtp
 from anygatr.lab.data.normalise import Normaliser
-from anygatr.lab.evaluate import split_metrics
-from anygatr.lab.experiment import Experiment
-from anygatr.lab.metrics import sample_errors
-from anygatr.lab.models import build
-from anygatr.lab.predict import predict
+from anygatr.lab.data.spec import Source
+from anygatr.lab.data.task import Task
 from anygatr.lab.report import write_report
 from anygatr.lab.report.rows import load as load_report
 from anygatr.lab.report.surfaces import surfaces_figure
-from anygatr.lab.runs import Run
-from anygatr.lab.source import Source
-from anygatr.lab.state import write_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import fit, train
-from anygatr.lab.vector_metrics import VectorMetrics
+from anygatr.lab.training.evaluate import split_metrics
+from anygatr.lab.training.metrics import sample_errors
+from anygatr.lab.training.models import build
+from anygatr.lab.training.predict import predict
+from anygatr.lab.training.run import Run
+from anygatr.lab.training.state import write_json
+from anygatr.lab.training.train import fit, train
+from anygatr.lab.training.vector_metrics import VectorMetrics
 
 FILE = Path(__file__).parent.parent / "arteries" / "data" / "arteries.h5"
 SMALL = {"steps": 2, "blocks": 1, "mv": 4, "s": 8, "heads": 2, "threads": 1}

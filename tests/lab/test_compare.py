@@ -13,16 +13,16 @@ import pytest
 import torch
 from samples import DRIFT, drift
 
-from anygatr.lab.budgets import matched
-from anygatr.lab.commands import CompareConfig, TrainConfig
-from anygatr.lab.compare import compare
-from anygatr.lab.models import build, parameters
-from anygatr.lab.recipe import recipe
-from anygatr.lab.runs import STATE, WEIGHTS
-from anygatr.lab.source import Source
-from anygatr.lab.state import load_tensors, read_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import train
+from anygatr.lab.comparison.budgets import matched
+from anygatr.lab.comparison.compare import compare
+from anygatr.lab.config.commands import CompareConfig, TrainConfig
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.spec import Source
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.models import build, parameters
+from anygatr.lab.training.run import STATE, WEIGHTS
+from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.train import train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 8, "lr": 3e-3, "validate_every": 4}
 ROW = {
@@ -174,7 +174,7 @@ def test_bad_files_are_refused(data, tmp_path):
 
 
 def test_another_experiment_is_refused(data, tmp_path):
-    from anygatr.lab.experiment import Experiment
+    from anygatr.lab.comparison.plan import Experiment
 
     def start(out: Path, **changes) -> None:
         asked = config(data, out, **changes)
@@ -197,7 +197,7 @@ def test_another_experiment_is_refused(data, tmp_path):
 
 def _started(asked: CompareConfig, folder: Path) -> subprocess.Popen:
     """A comparison in a process of its own."""
-    imports = "from anygatr.lab.commands import CompareConfig\nfrom anygatr.lab.compare import compare\n"
+    imports = "from anygatr.lab.config.commands import CompareConfig\nfrom anygatr.lab.comparison.compare import compare\n"
     script = folder / "script.py"
     script.write_text(f"{imports}if __name__ == '__main__':\n    compare({asked!r})\n")
     return subprocess.Popen([sys.executable, str(script)], start_new_session=True)

@@ -15,7 +15,7 @@ from reproduction import OFFICIAL, page  # noqa: E402
 from reproduction_claims import Claim, claims, compare  # noqa: E402
 from reproduction_results import Results  # noqa: E402
 
-from anygatr.lab.commands import TrainConfig  # noqa: E402
+from anygatr.lab.config.commands import TrainConfig  # noqa: E402
 from anygatr.lab.report.rows import Row  # noqa: E402
 
 
@@ -131,7 +131,7 @@ def test_commands_are_commands():
 
     import tyro
 
-    from anygatr.lab.commands import CompareConfig
+    from anygatr.lab.config.commands import CompareConfig
 
     for experiment in EXPERIMENTS.values():
         config = tyro.cli(CompareConfig, args=shlex.split(experiment.command)[2:])

@@ -14,18 +14,18 @@ import torch
 import tyro
 from samples import DRIFT, drift
 
-from anygatr.lab.commands import CompareConfig, EvaluateConfig, PredictConfig, TrainConfig, command_line
-from anygatr.lab.evaluate import evaluate
-from anygatr.lab.metrics import residuals, sample_errors, summary, trivial_mse
-from anygatr.lab.models import build, parameters, with_parameters
-from anygatr.lab.objective import Objective
-from anygatr.lab.predict import predict
-from anygatr.lab.recipe import recipe
-from anygatr.lab.runs import METRICS, RESULT, STATE, WEIGHTS, Run
-from anygatr.lab.source import Source
-from anygatr.lab.state import load_tensors, read_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import NonFiniteGradientError, fit, sample_indices, train
+from anygatr.lab.config.commands import CompareConfig, EvaluateConfig, PredictConfig, TrainConfig, command_line
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.spec import Source
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.evaluate import evaluate
+from anygatr.lab.training.metrics import residuals, sample_errors, summary, trivial_mse
+from anygatr.lab.training.models import build, parameters, with_parameters
+from anygatr.lab.training.objective import Objective
+from anygatr.lab.training.predict import predict
+from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, Run
+from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.train import NonFiniteGradientError, fit, sample_indices, train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 12, "lr": 3e-3, "validate_every": 5}
 
@@ -98,7 +98,7 @@ def test_resume_is_exact_to_the_bit(data, tmp_path, ema):
 @pytest.mark.parametrize("lost", ["optimiser/", "module/"])
 def test_resume_needs_all_of_the_state(data, tmp_path, lost):
     """Negative control: a run resumed without its moments, or with other weights, does not end with the same bits."""
-    from anygatr.lab.state import save_tensors
+    from anygatr.lab.training.state import save_tensors
 
     whole, whole_data = start(config(data, tmp_path / "whole"))
     fit(whole, whole_data)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from anygatr.lab.baselines.neighbours import PerMesh, array, samples, spacing
 from anygatr.lab.baselines.surface_graph import Scale, Surface, surface
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 # axes: n nodes, k neighbours, c channels, o orders (1, Re z1, Im z1, Re z2, Im z2), r rings
 ORDERS = 2

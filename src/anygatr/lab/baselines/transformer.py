@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from anygatr.lab.baselines.ragged import pad
 from anygatr.lab.data.kinds import columns
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 NORMS = ("token", "sample")
 """Over the channels of each token, or over all tokens of a sample at once, as in official GATr's baseline before 1.4.2."""

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from anygatr.lab.config.report import ReportConfig
 from anygatr.lab.report.advice import advice
 from anygatr.lab.report.headline import caveats, headline
 from anygatr.lab.report.page import write_report
@@ -16,7 +17,6 @@ from anygatr.lab.report.ranking import by_error
 from anygatr.lab.report.rows import Experiment, load
 from anygatr.lab.report.spread import ratio
 from anygatr.lab.report.wording import measured, times
-from anygatr.lab.report_config import ReportConfig
 
 
 def show_report(config: ReportConfig) -> None:
