@@ -11,7 +11,16 @@ import pytest
 import anygatr
 
 PACKAGE = Path(anygatr.__file__).parent
-FAST = ("", "lab", "lab.config.commands", "lab.config.mathematics", "lab.config.report", "lab.data.config", "lab.cli")
+FAST = (
+    "",
+    "lab",
+    "lab.config.commands",
+    "lab.config.mathematics",
+    "lab.config.report",
+    "lab.data.config",
+    "lab.data.registry",
+    "lab.cli",
+)
 
 # each layer may reach those before it, through whatever modules, and none after it
 LAYERS = (

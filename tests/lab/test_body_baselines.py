@@ -10,7 +10,7 @@ from anygatr.lab.baselines.bodies import Bodies
 from anygatr.lab.baselines.segnn import SIGMOID, SILU, Attribute, Features, SteeredProduct, degree_one
 from anygatr.lab.config.commands import TrainConfig
 from anygatr.lab.config.recipe import recipe
-from anygatr.lab.data.spec import Source
+from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.metrics import trivial_mse
 from anygatr.lab.training.models import build
@@ -100,7 +100,7 @@ def test_samples_and_padding_do_not_meet(name):
 @pytest.mark.parametrize(("name", "steps"), [("segnn", 60), ("se3_transformer", 60)])
 def test_overfits_a_tiny_set(name, steps, tmp_path):
     config = TrainConfig(data=str(drift(tmp_path / "drift.npz")), **DRIFT)
-    few = Source.of(config).load().split("train").subset(3)
+    few = spec_of(config).load().split("train").subset(3)
     task = Task.of(few)
     torch.manual_seed(0)
     module = build(task, recipe("laptop", name))

@@ -17,7 +17,7 @@ from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.comparison.compare import compare
 from anygatr.lab.config.commands import CompareConfig, TrainConfig
 from anygatr.lab.config.recipe import recipe
-from anygatr.lab.data.spec import Source
+from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.models import build, parameters
 from anygatr.lab.training.run import STATE, WEIGHTS
@@ -111,8 +111,8 @@ def test_ctrl_c_leaves_a_resumable_comparison(data, tmp_path):
 
 
 def test_budgets(data, tmp_path):
-    source = Source.of(config(data, tmp_path))
-    few = source.load().split("train")
+    spec = spec_of(config(data, tmp_path))
+    few = spec.load().split("train")
     recipes = [recipe("laptop", name, blocks=1, batch=8) for name in ("C", "E", "transformer")]
     assert matched(recipes, "steps", 1.0, few) == recipes
     sizes = [parameters(build(Task.of(few), made)) for made in matched(recipes, "params", 1.0, few)]
@@ -134,7 +134,7 @@ def test_budgets(data, tmp_path):
         ({"data": "missing.npz"}, "does not exist"),
         ({"inputs": ("place:point",)}, "'place' is missing"),
         ({"inputs": ()}, "inputs is empty"),
-        ({"inputs": (), "target": ()}, "holds no n-body data"),
+        ({"inputs": (), "target": ()}, "declare its fields with --inputs"),
         ({"inputs": ("position:pont",)}, "did you mean point"),
         ({"heads": -1}, "heads=-1"),
         ({"match": "time", "minutes": 0.0}, "minutes=0"),
@@ -178,8 +178,8 @@ def test_another_experiment_is_refused(data, tmp_path):
 
     def start(out: Path, **changes) -> None:
         asked = config(data, out, **changes)
-        source = Source.of(asked)
-        Experiment.start(asked, source, source.load(), "the command")
+        spec = spec_of(asked)
+        Experiment.start(asked, spec, spec.load(), "the command")
 
     start(tmp_path / "cmp")
     start(tmp_path / "cmp")

@@ -17,7 +17,7 @@ from reproduction_memory import complete, stand_in
 from anygatr.kernels import native
 from anygatr.lab.config.commands import TrainConfig
 from anygatr.lab.config.recipe import recipe
-from anygatr.lab.data.spec import Source
+from anygatr.lab.data.registry import spec_of
 from anygatr.lab.training.models import MODELS
 from anygatr.lab.training.rehearsal import MB, peak_bytes, training_memory_mb
 
@@ -114,7 +114,7 @@ def test_rows_of_old_get_the_same_number_without_their_data(tmp_path):
     assert "peak_memory_mb" not in row
     old = {key: value for key, value in row.items() if key != "training_memory_mb"} | {"peak_memory_mb": 440.0}
     (tmp_path / "cmp" / "rows").mkdir(parents=True)
-    source = Source.of(asked).to_json()
+    source = spec_of(asked).to_json()
     (tmp_path / "cmp" / "experiment.json").write_text(json.dumps({"data": BODIES, "source": source}))
     path = tmp_path / "cmp" / "rows" / "E-40-0.json"
     path.write_text(json.dumps(old))

@@ -15,7 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from anygatr.lab.comparison.plan import Experiment
 from anygatr.lab.config.commands import CompareConfig, command_line
 from anygatr.lab.config.recipe import Recipe
-from anygatr.lab.data.spec import Source, warn_of_unseen_count
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.spec import DataSpec
+from anygatr.lab.data.token_counts import warn_of_unseen_count
 from anygatr.lab.training.guard import interruptible, owned
 
 ATTEMPTS = 3
@@ -28,7 +30,7 @@ class Job:
     """One run of a comparison: everything that its process needs to know."""
 
     directory: Path
-    source: Source
+    spec: DataSpec
     recipe: Recipe
     command: str
     threads: int
@@ -50,12 +52,12 @@ def compare(config: CompareConfig) -> Path:
 
     directory, console = Path(config.out), Console()
     with owned(directory):
-        source = Source.of(config, config.normalise, config.unit)
-        data = source.load()
+        spec = spec_of(config, config.normalise, config.unit)
+        data = spec.load()
         warn_of_unseen_count(data)
-        experiment = Experiment.start(config, source, data, command_line("compare", config))
+        experiment = Experiment.start(config, spec, data, command_line("compare", config))
         jobs = [
-            Job(directory, source, recipe, experiment.command, threads_each(config.jobs)) for recipe in experiment.recipes()
+            Job(directory, spec, recipe, experiment.command, threads_each(config.jobs)) for recipe in experiment.recipes()
         ]
         missing = [job for job in jobs if not job.row.exists()]
         console.print(
@@ -161,8 +163,8 @@ def _work(job: Job, shared: Any) -> None:
 
     try:
         with owned(job.directory / "runs" / job.name):
-            data = job.source.load()
-            run = Run.start(job.directory / "runs" / job.name, job.source, data, job.recipe, job.command)
+            data = job.spec.load()
+            run = Run.start(job.directory / "runs" / job.name, job.spec, data, job.recipe, job.command)
             row = fit(run, data, watch)
         write_json(job.row, row)
     except KeyboardInterrupt:

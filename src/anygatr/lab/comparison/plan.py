@@ -11,9 +11,9 @@ import torch
 from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.config.commands import CompareConfig
 from anygatr.lab.config.recipe import Recipe
-from anygatr.lab.data.arteries.fields import FULL
-from anygatr.lab.data.dataset import Dataset
-from anygatr.lab.data.spec import Source, fingerprint
+from anygatr.lab.data.dataset import Dataset, fingerprint
+from anygatr.lab.data.registry import stored_spec
+from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import trivial_mse
@@ -35,22 +35,22 @@ class Experiment:
     record: dict[str, Any]
 
     @classmethod
-    def start(cls, config: CompareConfig, source: Source, data: Dataset, command: str) -> "Experiment":
+    def start(cls, config: CompareConfig, spec: DataSpec, data: Dataset, command: str) -> "Experiment":
         """A new comparison, or the one that is there already if it compares the same way on the same data."""
         directory = Path(config.out)
         _check(config, data)
         there = _existing(directory) or {"models": [], "sizes": [], "seeds": [], "recipes": {}, "settings": {}}
         sizes = list(config.sizes or (len(data.splits["train"]),))
-        origin = source.origin(config.origin)
-        recipes = [config.recipe(model, 0, max(sizes), origin, source.preset) for model in dict.fromkeys(config.models)]
+        origin = spec.origin(config.origin)
+        recipes = [config.recipe(model, 0, max(sizes), origin, spec.kind.preset) for model in dict.fromkeys(config.models)]
         for recipe in recipes:
             build(Task.of(data), recipe)  # what cannot be built is refused now, not recorded as a failure later
-        asked = _identity(config, source, data, recipes)
+        asked = _identity(config, spec, data, recipes)
         _check_same(there, asked, config.out)
         reference = [Recipe.from_json(there["recipes"][model]) for model in there["models"][:1]]
         new = [recipe for recipe in recipes if recipe.model not in there["recipes"]]
         found = matched([*reference, *new], config.match, config.minutes, training_set(data, max(sizes)))
-        record = {"version": 1, "command": command, "data": _describe(source, data)} | asked
+        record = {"version": 1, "command": command, "data": _describe(spec, data)} | asked
         record["settings"] = there["settings"] | asked["settings"]
         record["models"] = _union(there["models"], [recipe.model for recipe in recipes])
         record["sizes"], record["seeds"] = _union(there["sizes"], sizes), _union(there["seeds"], range(config.seeds))
@@ -72,7 +72,8 @@ class Experiment:
 
     def write_predictions(self, data: Dataset) -> None:
         """For each model, a few samples with the predictions of its best run at the largest size."""
-        shown = data.split(next(name for name in (FULL, "eval", "val") if name in data.splits))
+        splits = stored_spec(self.record["source"]).kind.shown
+        shown = data.split(next(name for name in splits if name in data.splits))
         shown = shown.subset(min(SHOWN, len(shown)))
         shown = shown.dense() if shown.faces is None else shown.packed()
         for model in self.record["models"]:
@@ -126,15 +127,15 @@ def _existing(directory: Path) -> dict[str, Any] | None:
     return None
 
 
-def _identity(config: CompareConfig, source: Source, data: Dataset, recipes: list[Recipe]) -> dict[str, Any]:
+def _identity(config: CompareConfig, spec: DataSpec, data: Dataset, recipes: list[Recipe]) -> dict[str, Any]:
     """What must stay the same when a comparison is continued or extended."""
     identity = {
-        "source": source.to_json(),
+        "source": spec.to_json(),
         "fingerprint": fingerprint(data),
         "match": config.match,
         "minutes": config.minutes if config.match == "time" else None,
-        "preset": config.preset or source.preset,
-        "origin": source.origin(config.origin),
+        "preset": config.preset or spec.kind.preset,
+        "origin": spec.origin(config.origin),
         "settings": {recipe.model: replace(recipe, size=None).to_json() for recipe in recipes},
     }
     return json.loads(json.dumps(identity))
@@ -162,14 +163,11 @@ def _union(first: list[Any], second: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys([*first, *second]))
 
 
-def _describe(source: Source, data: Dataset) -> dict[str, Any]:
+def _describe(spec: DataSpec, data: Dataset) -> dict[str, Any]:
     low, high = int(data.counts.min()), int(data.counts.max())
     train = data.split("train")
     evaluation = data.split("eval" if "eval" in data.splits else "val")
-    units = {"units": source.units} if source.units else {}
-    return units | {
-        "name": "nbody" if source.is_nbody else Path(source.path).stem,
-        "description": source.describe(),
+    return spec.describe() | {
         "dim": data.dim,
         "tokens": int(torch.median(data.counts)) if low != high else low,
         "fields": data.input_kinds,

@@ -1,19 +1,24 @@
 """Settings of the commands that make and inspect data. Imports neither torch nor numpy."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from tyro.conf import Positional, arg, subcommand
 
-from anygatr.lab.data.arteries.config import ArteryConfig
-from anygatr.lab.data.nbody.config import NBodyConfig
+from anygatr.lab.data.registry import DATASETS
+
+if TYPE_CHECKING:
+    Settings = Any
+else:
+    # a union of as many members as there are data sets to make, which no annotation can spell
+    Settings = Union[tuple(Annotated[kind.config, subcommand(kind.name)] for kind in DATASETS if kind.config)]  # noqa: UP007
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Make a data set: gravitating bodies, or arteries with the stress of their solved flow."""
+    """Make one of the data sets that the laboratory knows."""
 
-    what: Annotated[NBodyConfig, subcommand("nbody")] | Annotated[ArteryConfig, subcommand("arteries")]
+    what: Settings
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ TOKENS = 20_000
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     """The command: errors on every split, in the data's own units."""
     run = Run.open(config.run)
-    data = run.source.at(config.data).load()
+    data = run.spec.at(config.data).load()
     metrics, _ = split_metrics(run, run.module(), data)
     if config.out is not None:
         write_json(Path(config.out), finished_row(run) | {"metrics": metrics})

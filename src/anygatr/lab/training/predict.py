@@ -22,10 +22,10 @@ def predict(config: PredictConfig) -> Path:
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={config.out!r} has the unknown suffix {out.suffix!r}; end it in {', '.join(SUFFIXES)}")
     run = Run.open(config.run)
-    data = run.source.load_inputs(config.data, **_surface(config) if run.source.is_arteries else {})
+    data = run.spec.load_inputs(config.data, config)
     if run.task.dim != data.dim or run.task.inputs != data.input_kinds:
         missing = set(run.task.inputs) - set(data.input_kinds)
-        hint = "; give it with --inflow" if "inflow" in missing else ""
+        hint = run.spec.kind.hint(missing)
         raise ValueError(f"data={config.data!r} has {data}, but {config.run} was trained on {run.task.inputs}{hint}")
     if out.suffix == ".vtp" and data.faces is None:
         raise ValueError(f"out={config.out!r}: {config.data} holds no surfaces; end it in .npz or .h5")
@@ -55,7 +55,7 @@ def write_surfaces(path: Path, data: Dataset, predicted: dict[str, Tensor]) -> l
 
     Nodes that are not scored lie near the cut ends, where a network is not trained.
     """
-    from anygatr.lab.data.arteries.vtp import write_vtp
+    from anygatr.lab.data.vtp import write_vtp
 
     packed = data.packed()
     assert packed.faces is not None
@@ -87,7 +87,3 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
             for name, array in arrays.items():
                 file[name] = array
     os.replace(temporary, path)
-
-
-def _surface(config: PredictConfig) -> dict[str, object]:
-    return {"inlet": config.inlet, "scale": config.scale, "inflow": config.inflow}

@@ -9,9 +9,10 @@ from typing import Any
 from torch import nn
 
 from anygatr.lab.config.recipe import Recipe
-from anygatr.lab.data.dataset import Dataset
+from anygatr.lab.data.dataset import Dataset, fingerprint
 from anygatr.lab.data.normalise import Normaliser
-from anygatr.lab.data.spec import Source, fingerprint
+from anygatr.lab.data.registry import stored_spec
+from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
@@ -27,17 +28,17 @@ class Run:
     """A directory and the configuration it was started with."""
 
     directory: Path
-    source: Source
+    spec: DataSpec
     task: Task
     recipe: Recipe
     normaliser: Normaliser
     command: str
 
     @classmethod
-    def start(cls, directory: Path, source: Source, data: Dataset, recipe: Recipe, command: str) -> "Run":
+    def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "Run":
         """A new run, or the one that is there already if it has the same recipe and data."""
         train = training_set(data, recipe.size)
-        run = cls(directory, source, Task.of(data), recipe, source.normaliser(train), command)
+        run = cls(directory, spec, Task.of(data), recipe, spec.normaliser(train), command)
         record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
         if (directory / CONFIG).exists():
             run._check_same(record)
@@ -51,9 +52,9 @@ class Run:
     def open(cls, directory: str | Path) -> "Run":
         """A run that was started before."""
         record = read_json(Path(directory) / CONFIG)
-        source, task = Source(**record["source"]), Task.from_json(record["task"])
+        spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
         normaliser = Normaliser.from_json(record["normaliser"])
-        return cls(Path(directory), source, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
+        return cls(Path(directory), spec, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
 
     def module(self) -> nn.Module:
         """The model with the best weights, ready to predict."""
@@ -72,7 +73,7 @@ class Run:
         """What makes this run this run."""
         return {
             "version": 1,
-            "source": self.source.to_json(),
+            "source": self.spec.to_json(),
             "task": self.task.to_json(),
             "recipe": self.recipe.to_json(),
             "normaliser": self.normaliser.to_json(),

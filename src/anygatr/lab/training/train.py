@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from anygatr.lab.config.commands import TrainConfig, command_line
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
-from anygatr.lab.data.spec import Source, warn_of_unseen_count
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.token_counts import warn_of_unseen_count
 from anygatr.lab.training.evaluate import measured, split_table
 from anygatr.lab.training.guard import interruptible, owned
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
@@ -37,13 +38,13 @@ def train(config: TrainConfig) -> dict[str, Any]:
     check_names([config.model])
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    source, console = Source.of(config, config.normalise, config.unit), Console()
-    data = source.load()
+    spec, console = spec_of(config, config.normalise, config.unit), Console()
+    data = spec.load()
     warn_of_unseen_count(data)
-    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.preset)
+    recipe = config.recipe(config.model, config.seed, config.size, spec.origin(config.origin), spec.kind.preset)
     out = Path(config.out)
     with owned(out):
-        run = Run.start(out, source, data, recipe, command_line("train", config))
+        run = Run.start(out, spec, data, recipe, command_line("train", config))
         try:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
                 row = fit(run, data, watch, config.tensorboard)

@@ -16,17 +16,12 @@ import torch
 
 from anygatr.lab.data.arteries.corners import corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset, splits
+from anygatr.lab.data.arteries.names import FULL, INFLOW, INPUTS, TARGETS
 from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.store import ArteryFile
 from anygatr.lab.data.arteries.surface import surface_sample
 from anygatr.lab.data.dataset import Dataset
 
-INPUTS = {"position": "point", "wall": "plane", "geodesic": "scalar"}
-TARGETS = {"wss": "vector"}
-INFLOW = "inflow"
-UNITS = {"position": "cm", "wall": "cm", "geodesic": "cm", INFLOW: "cm/s", "wss": "dyn/cm²"}
-FULL = "full_resolution"
-"""The split that holds the test arteries with all their nodes."""
 SURFACES = (".vtp", ".stl", ".ply")
 
 

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from anygatr.lab.data.arteries.mesh import face_areas, face_normals, surface_problems
 from anygatr.lab.data.arteries.preprocess import Kind, Sample, preprocess
 from anygatr.lab.data.arteries.store import INLET_KEYS, Artery, BadArteryError
-from anygatr.lab.data.arteries.vtp import read_vtp
+from anygatr.lab.data.vtp import read_vtp
 
 Index = NDArray[np.int64]
 

@@ -36,27 +36,27 @@ def read_parts(source: Source, only: Collection[str] | None = None) -> dict[str,
         return {split_name(name) or name: read_arrays(path, only) for name, path in source.items()}
     path = Path(source)
     if path.is_dir():
-        files = {name: f for f in path.iterdir() if f.suffix in SUFFIXES and (name := split_name(f.stem))}
-        if "train" not in files:
-            held = ", ".join(sorted(f.name for f in path.iterdir())) or "nothing"
-            raise ValueError(f"data={str(path)!r} is a directory without train.npz (it holds {held}); name one file")
+        files = _split_files(path)
         return {name: read_arrays(files[name], only) for name in sorted(files, key=split_order)}
     return _parts(read_arrays(path, only))
 
 
+def array_names(path: str | Path) -> set[str]:
+    """The names of the arrays in a file or in the files of a directory, of which only the tables of contents are read."""
+    path, names = Path(path), set[str]()
+
+    def note(key: str) -> bool:
+        names.add(_cut_prefix(key)[1])
+        return False
+
+    for file in _split_files(path).values() if path.is_dir() else [path]:
+        _read(file, note)
+    return names
+
+
 def read_arrays(path: str | Path, only: Collection[str] | None = None) -> Arrays:
     """The arrays of a .npz or .h5 file; groups of an .h5 are either splits or one group per sample."""
-    path = Path(path)
-    if not path.exists():
-        beside = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"data={str(path)!r} does not exist; {nearest(path.name, beside)}")
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"data={str(path)!r} has the unknown suffix {path.suffix!r}; save it as .npz or .h5")
-
-    def is_wanted(key: str) -> bool:
-        return only is None or key in only or _cut_prefix(key)[1] in only
-
-    return _read_npz(path, is_wanted) if path.suffix == ".npz" else read_hdf5(path, is_wanted)
+    return _read(Path(path), lambda key: only is None or key in only or _cut_prefix(key)[1] in only)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -139,6 +139,24 @@ class NpzWriter:
             with archive.open(zipfile.ZipInfo("metadata.npy"), "w") as member:
                 np.lib.format.write_array(member, np.array(json.dumps(self.metadata, sort_keys=True)))
         os.replace(whole, self.path)
+
+
+def _split_files(directory: Path) -> dict[str, Path]:
+    """The files of a directory that are named after splits."""
+    files = {name: f for f in directory.iterdir() if f.suffix in SUFFIXES and (name := split_name(f.stem))}
+    if "train" not in files:
+        held = ", ".join(sorted(f.name for f in directory.iterdir())) or "nothing"
+        raise ValueError(f"data={str(directory)!r} is a directory without train.npz (it holds {held}); name one file")
+    return files
+
+
+def _read(path: Path, is_wanted: Callable[[str], bool]) -> Arrays:
+    if not path.exists():
+        beside = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileNotFoundError(f"data={str(path)!r} does not exist; {nearest(path.name, beside)}")
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"data={str(path)!r} has the unknown suffix {path.suffix!r}; save it as .npz or .h5")
+    return _read_npz(path, is_wanted) if path.suffix == ".npz" else read_hdf5(path, is_wanted)
 
 
 def _parts(arrays: Arrays) -> dict[str, Arrays]:

@@ -10,13 +10,15 @@ import numpy as np
 import anygatr
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.files import dataset as files
-from anygatr.lab.data.files.arrays import NpzWriter, read_metadata, read_parts
+from anygatr.lab.data.files.arrays import NpzWriter, read_metadata
 from anygatr.lab.data.files.checks import coincident_samples
 from anygatr.lab.data.nbody.config import SPLITS, NBodyConfig
 from anygatr.lab.data.nbody.simulation import samples
 
 NAMES = {"m": "mass", "x_initial": "position", "v_initial": "velocity", "x_final": "final"}
 """Key in a file -> name of the field."""
+INPUTS = {"x_initial": "point", "v_initial": "vector", "m": "scalar"}
+"""Key in a file -> kind of the field."""
 
 
 def generate(config: NBodyConfig, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Path]:
@@ -36,8 +38,7 @@ def generate(config: NBodyConfig, progress: Callable[[str, int, int], None] | No
 
 def load(path: str | Path) -> Dataset:
     """The sets of a directory (or one file, which is then split at random), ours or official, as one Dataset."""
-    inputs = {"x_initial": "point", "v_initial": "vector", "m": "scalar"}
-    data = files.load(path, inputs, {"x_final": "point"}, dim=3).rename(NAMES)
+    data = files.load(path, INPUTS, {"x_final": "point"}, dim=3).rename(NAMES)
     offsets = None if data.offsets is None else data.offsets.numpy()
     bad = coincident_samples(data.fields["position"].numpy(), offsets)
     if len(bad):
@@ -48,11 +49,6 @@ def load(path: str | Path) -> Dataset:
     if not bool((data.fields["mass"] > 0).all()):
         raise ValueError(f"data={str(path)!r}: field 'm' holds masses that are not positive; repair or remove their samples")
     return data
-
-
-def is_nbody(path: str | Path) -> bool:
-    """Whether the files of a path have at least one of the arrays of n-body data."""
-    return any(arrays for arrays in read_parts(path, only=set(NAMES)).values())
 
 
 def _write(config: NBodyConfig, split: str, path: Path, progress: Callable[[str, int, int], None]) -> None:
