@@ -14,7 +14,7 @@ from reproduction_memory import complete, complete_paper_size
 from reproduction_results import PAPER_SIZE, Results
 from reproduction_tables import error, progress, steps, table, values
 
-from anygatr.lab.report.rows import Row
+from anygatr.lab.report.rows import ResultRow
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import number, times
 
@@ -165,7 +165,7 @@ def _cost(model: str, rows: Rows) -> tuple[str, ...]:
     return (name(model), *costs, *moved)
 
 
-def _relative(row: Row, split: str) -> float | None:
+def _relative(row: ResultRow, split: str) -> float | None:
     there, here = row.metric(split), row.metric("eval")
     return there / here if there is not None and here else None
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr.lab.comparison.plan import Experiment
+from anygatr.lab.comparison.plan import ComparisonPlan
 from anygatr.lab.config.commands import CompareConfig, PredictConfig, TrainConfig
 from anygatr.lab.data.arteries.corners import corner_mesh, corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset
@@ -31,7 +31,7 @@ from anygatr.lab.training.evaluate import split_metrics
 from anygatr.lab.training.metrics import sample_errors
 from anygatr.lab.training.models import build
 from anygatr.lab.training.predict import predict
-from anygatr.lab.training.run import Run
+from anygatr.lab.training.run import TrainingRun
 from anygatr.lab.training.state import write_json
 from anygatr.lab.training.train import fit, train
 from anygatr.lab.training.vector_metrics import VectorMetrics
@@ -136,12 +136,12 @@ def test_every_model_takes_a_step_on_arteries(path, model):
 
 
 def test_a_run_is_evaluated_at_both_resolutions(run):
-    row = Run.open(run).result
+    row = TrainingRun.open(run).result
     assert set(row["metrics"]) == {"train", "val", "eval", FULL}
     for numbers in row["metrics"].values():
         assert {"approximation", "approximation_median", "approximation_p75", "nmae", "cosine"} <= set(numbers)
     assert row["config"]["batch"] == 1
-    opened = Run.open(run)
+    opened = TrainingRun.open(run)
     again, _ = split_metrics(opened, opened.module(), opened.spec.load())
     assert again[FULL]["approximation"] == pytest.approx(row["metrics"][FULL]["approximation"], rel=1e-5)
     assert opened.module().net.reinsert == (0,)
@@ -212,11 +212,11 @@ def test_report_shows_the_surfaces(path, tmp_path):
     config = CompareConfig(data=str(path), models=("transformer", "pointnet2"), out=str(out), **small)
     spec = spec_of(config)
     data = spec.load()
-    experiment = Experiment.start(config, spec, data, "anygatr compare")
+    experiment = ComparisonPlan.start(config, spec, data, "anygatr compare")
     for recipe in experiment.recipes():
         name = f"{recipe.model}-{recipe.size}-{recipe.seed}"
         (out / "runs" / name).mkdir(parents=True)
-        write_json(out / "rows" / f"{name}.json", fit(Run.start(out / "runs" / name, spec, data, recipe, ""), data))
+        write_json(out / "rows" / f"{name}.json", fit(TrainingRun.start(out / "runs" / name, spec, data, recipe, ""), data))
     experiment.write_predictions(data)
     figure = surfaces_figure(load_report(out))
     view = figure.views["Surface 1"]

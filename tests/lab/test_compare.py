@@ -174,12 +174,12 @@ def test_bad_files_are_refused(data, tmp_path):
 
 
 def test_another_experiment_is_refused(data, tmp_path):
-    from anygatr.lab.comparison.plan import Experiment
+    from anygatr.lab.comparison.plan import ComparisonPlan
 
     def start(out: Path, **changes) -> None:
         asked = config(data, out, **changes)
         spec = spec_of(asked)
-        Experiment.start(asked, spec, spec.load(), "the command")
+        ComparisonPlan.start(asked, spec, spec.load(), "the command")
 
     start(tmp_path / "cmp")
     start(tmp_path / "cmp")

@@ -16,15 +16,15 @@ from reproduction_claims import Claim, claims, compare  # noqa: E402
 from reproduction_results import Results  # noqa: E402
 
 from anygatr.lab.config.commands import TrainConfig  # noqa: E402
-from anygatr.lab.report.rows import Row  # noqa: E402
+from anygatr.lab.report.rows import ResultRow  # noqa: E402
 
 
-def row(model: str, size: int, seed: int, error: float, **record: float) -> Row:
+def row(model: str, size: int, seed: int, error: float, **record: float) -> ResultRow:
     metrics = {split: {"mse": error, "median": error, "trimmed": error} for split in ("train", "val", "eval")}
-    return Row(model, size, seed, True, None, {"metrics": metrics, **record})
+    return ResultRow(model, size, seed, True, None, {"metrics": metrics, **record})
 
 
-def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), power: float = -0.2) -> tuple[Row, ...]:
+def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), power: float = -0.2) -> tuple[ResultRow, ...]:
     """Every model at every size, with the same noise for all at a seed and a little of its own."""
     return tuple(
         row(model, size, seed, error * size**power * factor * (1 + 0.01 * (seed + i)))
@@ -34,7 +34,7 @@ def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), p
     )
 
 
-def nothing() -> dict[str, tuple[Row, ...]]:
+def nothing() -> dict[str, tuple[ResultRow, ...]]:
     return dict.fromkeys(EXPERIMENTS, ())
 
 
@@ -83,14 +83,14 @@ def test_verdicts(factors, wanted, verdict):
 def test_only_rows_of_the_same_data_and_seed_are_compared():
     worse, better = [row("a", 100, 0, 2.0), row("a", 300, 1, 8.0)], [row("b", 100, 0, 1.0), row("b", 300, 0, 1.0)]
     assert compare(worse, better, "").count == 1
-    failed = [Row("a", 100, 0, False, "diverged", {})]
+    failed = [ResultRow("a", 100, 0, False, "diverged", {})]
     assert compare(failed, better, "").factor is None
     assert compare(failed, better, "").verdict == "not yet decided"
 
 
 def test_three_failures_are_worse_than_any_error():
     better = [row("b", 100, seed, 1.0) for seed in range(3)]
-    failed = [Row("a", 100, seed, False, "diverged", {}) for seed in range(3)]
+    failed = [ResultRow("a", 100, seed, False, "diverged", {}) for seed in range(3)]
     assert compare(failed, better, "a over b").verdict == "agree"
     assert compare(failed, better, "a over b", low=0.0, high=1.25).verdict == "disagree"
     assert str(compare(failed, better, "a over b")) == "a over b: 3 runs failed"

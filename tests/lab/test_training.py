@@ -23,7 +23,7 @@ from anygatr.lab.training.metrics import residuals, sample_errors, summary, triv
 from anygatr.lab.training.models import build, parameters, with_parameters
 from anygatr.lab.training.objective import Objective
 from anygatr.lab.training.predict import predict
-from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, Run
+from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun
 from anygatr.lab.training.state import load_tensors, read_json
 from anygatr.lab.training.train import NonFiniteGradientError, fit, sample_indices, train
 
@@ -39,11 +39,11 @@ def config(data: str, out: Path, /, **changes) -> TrainConfig:
     return TrainConfig(**{"data": data, "out": str(out), "model": "E", "threads": 1} | DRIFT | SMALL | changes)
 
 
-def start(asked: TrainConfig) -> tuple[Run, object]:
+def start(asked: TrainConfig) -> tuple[TrainingRun, object]:
     spec = spec_of(asked)
     data = spec.load()
     made = asked.recipe(asked.model, asked.seed, asked.size, spec.origin(asked.origin))
-    return Run.start(Path(asked.out), spec, data, made, "test"), data
+    return TrainingRun.start(Path(asked.out), spec, data, made, "test"), data
 
 
 def interrupt_at(step: int):

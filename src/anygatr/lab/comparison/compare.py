@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from anygatr.lab.comparison.plan import Experiment
+from anygatr.lab.comparison.plan import ComparisonPlan
 from anygatr.lab.config.commands import CompareConfig, command_line
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.registry import spec_of
@@ -55,16 +55,14 @@ def compare(config: CompareConfig) -> Path:
         spec = spec_of(config, config.normalise, config.unit)
         data = spec.load()
         warn_of_unseen_count(data)
-        experiment = Experiment.start(config, spec, data, command_line("compare", config))
-        jobs = [
-            Job(directory, spec, recipe, experiment.command, threads_each(config.jobs)) for recipe in experiment.recipes()
-        ]
+        plan = ComparisonPlan.start(config, spec, data, command_line("compare", config))
+        jobs = [Job(directory, spec, recipe, plan.command, threads_each(config.jobs)) for recipe in plan.recipes()]
         missing = [job for job in jobs if not job.row.exists()]
         console.print(
             f"{len(jobs)} runs, {len(jobs) - len(missing)} already finished: {directory}", highlight=False, soft_wrap=True
         )
         run_all(missing, parallel(config.jobs))
-        experiment.write_predictions(data)
+        plan.write_predictions(data)
     console.print(summarise(directory))
     report = write_report(directory)
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
@@ -152,7 +150,7 @@ def _work(job: Job, shared: Any) -> None:
     os.setpgrp()  # Ctrl-C reaches the parent alone, which asks each run to stop at the end of its step
     import torch
 
-    from anygatr.lab.training.run import Run
+    from anygatr.lab.training.run import TrainingRun
     from anygatr.lab.training.state import write_json
     from anygatr.lab.training.train import fit
 
@@ -164,7 +162,7 @@ def _work(job: Job, shared: Any) -> None:
     try:
         with owned(job.directory / "runs" / job.name):
             data = job.spec.load()
-            run = Run.start(job.directory / "runs" / job.name, job.spec, data, job.recipe, job.command)
+            run = TrainingRun.start(job.directory / "runs" / job.name, job.spec, data, job.recipe, job.command)
             row = fit(run, data, watch)
         write_json(job.row, row)
     except KeyboardInterrupt:

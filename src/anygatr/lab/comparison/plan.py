@@ -19,7 +19,7 @@ from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import trivial_mse
 from anygatr.lab.training.models import build, check_names
 from anygatr.lab.training.predict import predictions, write_arrays
-from anygatr.lab.training.run import WEIGHTS, Run, training_set
+from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import environment, read_json, write_json
 
 FILE = "experiment.json"
@@ -28,14 +28,14 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ComparisonPlan:
     """A comparison as its file describes it. Models, sizes and seeds may be added later; nothing else may change."""
 
     directory: Path
     record: dict[str, Any]
 
     @classmethod
-    def start(cls, config: CompareConfig, spec: DataSpec, data: Dataset, command: str) -> "Experiment":
+    def start(cls, config: CompareConfig, spec: DataSpec, data: Dataset, command: str) -> "ComparisonPlan":
         """A new comparison, or the one that is there already if it compares the same way on the same data."""
         directory = Path(config.out)
         _check(config, data)
@@ -86,7 +86,7 @@ class Experiment:
             if not rows:
                 continue
             best = min(rows, key=lambda row: row["metrics"]["val"]["mse"])
-            run = Run.open(self.directory / "runs" / f"{model}-{best['size']}-{best['seed']}")
+            run = TrainingRun.open(self.directory / "runs" / f"{model}-{best['size']}-{best['seed']}")
             arrays = {name: x for name, x in shown.batch().items() if name not in run.task.targets}
             arrays |= {f"target/{name}": shown.fields[name] for name in run.task.targets}
             said = predictions(run, run.module(), shown, run.recipe.batch)

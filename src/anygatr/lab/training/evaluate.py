@@ -19,7 +19,7 @@ from anygatr.lab.data.splits import split_order
 from anygatr.lab.training.measure import SAMPLES, equivariance_error, max_coefficient
 from anygatr.lab.training.metrics import summary
 from anygatr.lab.training.objective import batch_errors, predicted
-from anygatr.lab.training.run import CONFIG, Run, training_set
+from anygatr.lab.training.run import CONFIG, TrainingRun, training_set
 from anygatr.lab.training.state import read_json, write_json
 from anygatr.lab.training.vector_metrics import VectorMetrics
 
@@ -31,7 +31,7 @@ TOKENS = 20_000
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     """The command: errors on every split, in the data's own units."""
-    run = Run.open(config.run)
+    run = TrainingRun.open(config.run)
     data = run.spec.at(config.data).load()
     metrics, _ = split_metrics(run, run.module(), data)
     if config.out is not None:
@@ -43,14 +43,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     return metrics
 
 
-def finished_row(run: Run) -> dict[str, Any]:
+def finished_row(run: TrainingRun) -> dict[str, Any]:
     """The row of a run, with the command and the environment that made it."""
     if run.result is None:
         raise ValueError(f"run={str(run.directory)!r} is not finished, so it has no row; continue it: {run.command}")
     return run.result | {"command": run.command, "environment": read_json(run.directory / CONFIG)["environment"]}
 
 
-def measured(run: Run, module: nn.Module, data: Dataset) -> dict[str, Any]:
+def measured(run: TrainingRun, module: nn.Module, data: Dataset) -> dict[str, Any]:
     """All that a row says about the weights of a finished run."""
     module.eval()
     metrics, milliseconds = split_metrics(run, module, data)
@@ -67,7 +67,7 @@ def measured(run: Run, module: nn.Module, data: Dataset) -> dict[str, Any]:
     }
 
 
-def split_metrics(run: Run, module: nn.Module, data: Dataset) -> tuple[dict[str, dict[str, float]], float]:
+def split_metrics(run: TrainingRun, module: nn.Module, data: Dataset) -> tuple[dict[str, dict[str, float]], float]:
     """Errors on every split, and the milliseconds that one sample took."""
     device = next(module.parameters()).device
     metrics, seconds, samples = {}, 0.0, 0
@@ -86,7 +86,7 @@ def split_metrics(run: Run, module: nn.Module, data: Dataset) -> tuple[dict[str,
 
 
 @torch.no_grad()
-def _metrics(run: Run, module: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+def _metrics(run: TrainingRun, module: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
     """The errors on normalised batches, in the data's own units; those of vector fields where a vector is predicted."""
     errors, vectors = [], VectorMetrics.of(run.task, run.normaliser)
     for batch in batches:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from anygatr.lab.config.commands import PredictConfig
 from anygatr.lab.data.dataset import Dataset
-from anygatr.lab.training.run import Run
+from anygatr.lab.training.run import TrainingRun
 
 SUFFIXES = (".npz", ".h5", ".vtp")
 
@@ -21,7 +21,7 @@ def predict(config: PredictConfig) -> Path:
     out = Path(config.out)
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={config.out!r} has the unknown suffix {out.suffix!r}; end it in {', '.join(SUFFIXES)}")
-    run = Run.open(config.run)
+    run = TrainingRun.open(config.run)
     data = run.spec.load_inputs(config.data, config)
     if run.task.dim != data.dim or run.task.inputs != data.input_kinds:
         missing = set(run.task.inputs) - set(data.input_kinds)
@@ -43,7 +43,7 @@ def predict(config: PredictConfig) -> Path:
 
 
 @torch.no_grad()
-def predictions(run: Run, module: nn.Module, data: Dataset, batch: int = 64) -> dict[str, Tensor]:
+def predictions(run: TrainingRun, module: nn.Module, data: Dataset, batch: int = 64) -> dict[str, Tensor]:
     """The predicted fields of every sample, in the units of the data."""
     inputs = run.normaliser.apply({name: data.fields[name] for name in run.task.inputs})
     parts = [module(**fields) for fields in replace(data, fields=inputs, scored=None).batches(batch)]

@@ -24,7 +24,7 @@ CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A directory and the configuration it was started with."""
 
     directory: Path
@@ -35,7 +35,7 @@ class Run:
     command: str
 
     @classmethod
-    def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "Run":
+    def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
         """A new run, or the one that is there already if it has the same recipe and data."""
         train = training_set(data, recipe.size)
         run = cls(directory, spec, Task.of(data), recipe, spec.normaliser(train), command)
@@ -49,7 +49,7 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, directory: str | Path) -> "Run":
+    def open(cls, directory: str | Path) -> "TrainingRun":
         """A run that was started before."""
         record = read_json(Path(directory) / CONFIG)
         spec, task = stored_spec(record["source"]), Task.from_json(record["task"])

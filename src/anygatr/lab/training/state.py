@@ -47,7 +47,7 @@ class History:
 
 
 @dataclass
-class State:
+class TrainingState:
     """Everything that the next step depends on, besides the configuration."""
 
     module: nn.Module

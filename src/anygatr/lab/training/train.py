@@ -23,8 +23,8 @@ from anygatr.lab.training.metrics import summary
 from anygatr.lab.training.models import build, check_names, parameters
 from anygatr.lab.training.objective import Objective, errors_of
 from anygatr.lab.training.rehearsal import training_memory_mb
-from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, Run, training_set
-from anygatr.lab.training.state import History, State, Weights, copied, save_tensors, write_json
+from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun, training_set
+from anygatr.lab.training.state import History, TrainingState, Weights, copied, save_tensors, write_json
 
 LOG_EVERY = 10
 
@@ -44,7 +44,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     recipe = config.recipe(config.model, config.seed, config.size, spec.origin(config.origin), spec.kind.preset)
     out = Path(config.out)
     with owned(out):
-        run = Run.start(out, spec, data, recipe, command_line("train", config))
+        run = TrainingRun.start(out, spec, data, recipe, command_line("train", config))
         try:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
                 row = fit(run, data, watch, config.tensorboard)
@@ -60,7 +60,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     return row
 
 
-def fit(run: Run, data: Dataset, watch: Watch = unwatched, tensorboard: bool = False) -> dict[str, Any]:
+def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, tensorboard: bool = False) -> dict[str, Any]:
     """Train to the end from wherever the run is, and return its row; a finished run only returns it."""
     if run.result is not None:
         if run.result["status"] == "failed":
@@ -90,10 +90,10 @@ class _Engine:
     fabric: Any
     network: nn.Module
     """The module of the state as Fabric wraps it: in the precision of training."""
-    state: State
+    state: TrainingState
 
 
-def _loop(run: Run, engine: _Engine, train: Dataset, val: Dataset, log: MetricsLog, watch: Watch) -> None:
+def _loop(run: TrainingRun, engine: _Engine, train: Dataset, val: Dataset, log: MetricsLog, watch: Watch) -> None:
     recipe, fabric, network, state = run.recipe, engine.fabric, engine.network, engine.state
     history = state.history
     objective = Objective(state.module, run.task, recipe.regulariser)
@@ -125,7 +125,7 @@ def _loop(run: Run, engine: _Engine, train: Dataset, val: Dataset, log: MetricsL
                 raise KeyboardInterrupt
 
 
-def _assemble(run: Run) -> _Engine:
+def _assemble(run: TrainingRun) -> _Engine:
     """The model, its optimiser and the engine, as they were left or fresh from the seed."""
     from lightning_fabric import Fabric  # takes a second: only training pays for it
 
@@ -136,7 +136,7 @@ def _assemble(run: Run) -> _Engine:
     module = build(run.task, recipe)
     network = fabric.setup_module(module)
     optimiser = torch.optim.Adam(module.parameters(), lr=recipe.lr, foreach=True)
-    state = State(module, optimiser, History(), copied(module.state_dict()) if recipe.ema else None)
+    state = TrainingState(module, optimiser, History(), copied(module.state_dict()) if recipe.ema else None)
     if (run.directory / STATE).exists():
         run.check_environment()
         state.restore(run.directory / STATE)
@@ -184,7 +184,7 @@ def _row(recipe: Recipe, history: History, size: int) -> dict[str, Any]:
     }
 
 
-def _validate(run: Run, state: State, module: nn.Module, val: Dataset, fabric: Any) -> dict[str, float]:
+def _validate(run: TrainingRun, state: TrainingState, module: nn.Module, val: Dataset, fabric: Any) -> dict[str, float]:
     """Validate, and keep a copy of the weights if they are the best so far: in normalised units, in float32."""
     history = state.history
     module.eval()
@@ -201,7 +201,7 @@ def _validate(run: Run, state: State, module: nn.Module, val: Dataset, fabric: A
     return {f"val_{name}": number for name, number in summary(own).items()}
 
 
-def _normalised(run: Run, data: Dataset) -> Dataset:
+def _normalised(run: TrainingRun, data: Dataset) -> Dataset:
     return replace(data, fields=run.normaliser.apply(data.fields))
 
 
@@ -212,7 +212,7 @@ def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> float:
 
 
 @torch.no_grad()
-def _average(state: State, decay: float) -> None:
+def _average(state: TrainingState, decay: float) -> None:
     if state.average is not None:
         weights: Weights = state.module.state_dict()
         torch._foreach_lerp_(list(state.average.values()), [weights[name] for name in state.average], 1 - decay)

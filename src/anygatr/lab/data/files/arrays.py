@@ -17,7 +17,7 @@ from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.splits import split_name, split_order
 
 Arrays = dict[str, np.ndarray]
-Source = str | Path | Mapping[str, str | Path]
+Location = str | Path | Mapping[str, str | Path]
 
 SUFFIXES = (".npz", ".h5", ".hdf5")
 RESERVED = ("offsets", "mask", "split", "metadata")
@@ -26,7 +26,7 @@ WHOLE = "all"
 """The name of the only part of a file that declares no splits."""
 
 
-def read_parts(source: Source, only: Collection[str] | None = None) -> dict[str, Arrays]:
+def read_parts(source: Location, only: Collection[str] | None = None) -> dict[str, Arrays]:
     """Split -> arrays, from one file, a directory with a file per split, or a mapping split -> file.
 
     In one file, splits are keys `train_x, val_x, ...` (.npz) or groups `train/x, val/x, ...` (.h5).

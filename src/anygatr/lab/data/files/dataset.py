@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from anygatr.lab.data.dataset import Dataset, join_splits
-from anygatr.lab.data.files.arrays import RESERVED, WHOLE, Arrays, Source, checked_offsets, read_parts, without_padding
+from anygatr.lab.data.files.arrays import RESERVED, WHOLE, Arrays, Location, checked_offsets, read_parts, without_padding
 from anygatr.lab.data.files.checks import coincident_samples, require_finite
 from anygatr.lab.data.kinds import columns, infer_dim, nearest
 from anygatr.lab.data.splits import split_name
@@ -19,7 +19,7 @@ FRACTIONS = {"val": 0.1, "eval": 0.1}
 
 
 def load(
-    source: Source,
+    source: Location,
     inputs: Mapping[str, str],
     targets: Mapping[str, str],
     *,

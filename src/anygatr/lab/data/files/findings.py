@@ -8,8 +8,8 @@ import numpy as np
 
 from anygatr.lab.data.files.arrays import WHOLE
 from anygatr.lab.data.files.checks import coincident_samples, nonfinite_samples, sample_digests
-from anygatr.lab.data.files.propose import Field, is_unit, words
-from anygatr.lab.data.files.view import View
+from anygatr.lab.data.files.propose import ProposedField, is_unit, words
+from anygatr.lab.data.files.view import ArrayView
 
 FEW_SAMPLES = 100
 FAR = 100.0
@@ -27,7 +27,7 @@ class Finding:
     remedy: str
 
 
-def findings_of_arrays(view: View, fields: list[Field], split: str) -> Iterator[Finding]:
+def findings_of_arrays(view: ArrayView, fields: list[ProposedField], split: str) -> Iterator[Finding]:
     """What is wrong with single arrays."""
     of_split = "" if split == WHOLE else f" of {split}"
     for f in fields:
@@ -47,7 +47,7 @@ def findings_of_arrays(view: View, fields: list[Field], split: str) -> Iterator[
         yield from _findings_of_kind(f, view, rows)
 
 
-def findings_of_samples(views: dict[str, View]) -> Iterator[Finding]:
+def findings_of_samples(views: dict[str, ArrayView]) -> Iterator[Finding]:
     """What is wrong with the samples as a whole."""
     counts = np.concatenate([view.counts for view in views.values()])
     if len(counts) < FEW_SAMPLES:
@@ -67,7 +67,7 @@ def findings_of_samples(views: dict[str, View]) -> Iterator[Finding]:
         yield Finding("splits", f"{shared} samples occur in two of them", "remove them: the test would not be one")
 
 
-def _findings_of_kind(f: Field, view: View, rows: np.ndarray) -> Iterator[Finding]:
+def _findings_of_kind(f: ProposedField, view: ArrayView, rows: np.ndarray) -> Iterator[Finding]:
     """What is wrong with an array if it is of the proposed kind."""
     if f.kind == "point" and view.arrays[f.name].dtype.itemsize < 8 and f.per == "token":
         offset, spread = view.offset_and_spread(f.name)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anygatr.lab.data.files.arrays import WHOLE, Arrays, Source, read_parts, without_padding
+from anygatr.lab.data.files.arrays import WHOLE, Arrays, Location, read_parts, without_padding
 from anygatr.lab.data.files.findings import Finding, findings_of_arrays, findings_of_samples
-from anygatr.lab.data.files.propose import Field, propose
-from anygatr.lab.data.files.view import View
+from anygatr.lab.data.files.propose import ProposedField, propose
+from anygatr.lab.data.files.view import ArrayView
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -26,7 +26,7 @@ class Inspection:
     """The smallest and the largest number of tokens in a sample."""
     dim: int
     splits: dict[str, int]
-    fields: tuple[Field, ...]
+    fields: tuple[ProposedField, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -74,10 +74,10 @@ class Inspection:
         return asdict(self) | {"command": self.command}
 
 
-def inspect(source: Source) -> Inspection:
+def inspect(source: Location) -> Inspection:
     """Read a file (or a directory with one file per split) and describe it; nothing needs to be declared."""
     parts = {name: without_padding(arrays) for name, arrays in read_parts(source).items()}
-    views = {name: View.of(arrays) for name, arrays in parts.items()}
+    views = {name: ArrayView.of(arrays) for name, arrays in parts.items()}
     first = next(iter(views.values()))
     if not first.arrays:
         raise ValueError(f"data={str(source)!r} holds no arrays of numbers; save some with np.savez(path, name=array)")
@@ -89,7 +89,7 @@ def inspect(source: Source) -> Inspection:
     return Inspection(str(source), len(counts), tokens, dim, _split_sizes(parts, views), tuple(fields), tuple(findings))
 
 
-def _split_sizes(parts: dict[str, Arrays], views: dict[str, View]) -> dict[str, int]:
+def _split_sizes(parts: dict[str, Arrays], views: dict[str, ArrayView]) -> dict[str, int]:
     if WHOLE not in parts:
         return {name: view.samples for name, view in views.items()}
     labels = parts[WHOLE].get("split", np.array([])).tolist()

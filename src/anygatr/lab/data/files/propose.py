@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anygatr.lab.data.files.view import View
+from anygatr.lab.data.files.view import ArrayView
 from anygatr.lab.data.kinds import DIMENSIONS, columns
 
 _WORDS = {
@@ -26,7 +26,7 @@ _TARGETS = "final target label y out output next future truth goal"
 
 
 @dataclass(frozen=True)
-class Field:
+class ProposedField:
     """One array of the file and what we make of it."""
 
     name: str
@@ -42,7 +42,7 @@ class Field:
     is_target: bool
 
 
-def propose(view: View) -> tuple[int, list[Field]]:
+def propose(view: ArrayView) -> tuple[int, list[ProposedField]]:
     """The dimension of space, and every array with the kind it probably has."""
     dim = _guess_dim([view.rows(name).shape[1] for name in view.arrays if view.owner(name) != "other"])
     return dim, _mark_targets([_describe(name, view, dim) for name in view.arrays])
@@ -64,7 +64,7 @@ def _guess_dim(widths: list[int]) -> int:
     return max(DIMENSIONS, key=lambda dim: (widths.count(dim), -DIMENSIONS.index(dim)))
 
 
-def _describe(name: str, view: View, dim: int) -> Field:
+def _describe(name: str, view: ArrayView, dim: int) -> ProposedField:
     array, rows, owner = view.arrays[name], view.rows(name), view.owner(name)
     low, high = (float(rows.min()), float(rows.max())) if rows.size else (np.nan, np.nan)
     kind: str | None
@@ -78,10 +78,10 @@ def _describe(name: str, view: View, dim: int) -> Field:
             offset, spread = view.offset_and_spread(name)
             is_offset = offset > spread
         kind, reason = _propose_kind(name, rows, dim, is_offset)
-    return Field(name, array.shape, str(array.dtype), low, high, owner, kind, reason, is_target=False)
+    return ProposedField(name, array.shape, str(array.dtype), low, high, owner, kind, reason, is_target=False)
 
 
-def _mark_targets(fields: list[Field]) -> list[Field]:
+def _mark_targets(fields: list[ProposedField]) -> list[ProposedField]:
     """Targets are what a name says is one; failing that, what belongs to samples while the rest belongs to tokens."""
     named = [f for f in fields if f.kind and words(f.name) & set(_TARGETS.split())]
     per_sample = [f for f in fields if f.kind and f.per == "sample"]

@@ -10,7 +10,7 @@ from anygatr.lab.data.files.checks import sample_of_rows
 
 
 @dataclass(frozen=True)
-class View:
+class ArrayView:
     """The numeric arrays of one part of a file, and how their first axes count samples and tokens."""
 
     arrays: Arrays
@@ -20,7 +20,7 @@ class View:
     offsets: np.ndarray | None
 
     @classmethod
-    def of(cls, arrays: Arrays) -> "View":
+    def of(cls, arrays: Arrays) -> "ArrayView":
         """Count samples and tokens as most arrays do."""
         numbers = {k: a for k, a in arrays.items() if k not in RESERVED and a.dtype.kind in "fiub" and a.size and a.ndim}
         if "offsets" in arrays:
