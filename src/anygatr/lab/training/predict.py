@@ -18,6 +18,11 @@ SUFFIXES = (".npz", ".h5", ".vtp")
 
 def predict(config: PredictConfig) -> Path:
     """The command: predicted fields of every sample, in the units of the data, as a file; several surfaces as several."""
+    return predict_fields(config)[0]
+
+
+def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
+    """Predict as a command asks; returns the first file and all fields."""
     out = Path(config.out)
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={config.out!r} has the unknown suffix {out.suffix!r}; end it in {', '.join(SUFFIXES)}")
@@ -39,7 +44,7 @@ def predict(config: PredictConfig) -> Path:
         written = [out]
     places = str(out) if len(written) == 1 else f"{written[0]} to {written[-1]}"
     Console().print(f"{len(data)} predictions of {', '.join(run.task.targets)} in {places}", highlight=False, soft_wrap=True)
-    return written[0]
+    return written[0], fields
 
 
 @torch.no_grad()
