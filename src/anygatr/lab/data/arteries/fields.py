@@ -100,7 +100,7 @@ def velocities(path: str | Path) -> dict[str, float] | None:
 
 def is_artery_file(path: str | Path) -> bool:
     """Whether a file has the layout of the published arteries: a group per artery with its surface and its stress."""
-    if Path(path).suffix not in (".h5", ".hdf5") or not Path(path).is_file():
+    if not Path(path).is_file():
         return False
     try:
         with h5py.File(path, "r") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anygatr.lab.config.commands import DataOptions, PredictConfig
@@ -28,6 +29,8 @@ class Arteries(DatasetKind):
 
     def recognises(self, path: str) -> bool:
         """By a group per artery with its surface and its stress."""
+        if Path(path).suffix not in (".h5", ".hdf5"):  # other files are no reason to load h5py and scipy
+            return False
         from anygatr.lab.data.arteries.fields import is_artery_file
 
         return is_artery_file(path)
