@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from anygatr import expressivity, geometry
-from anygatr.lab.config import MapsConfig
+from anygatr.lab.config.mathematics import MapsConfig
 from anygatr.lab.mathematics import print_verdict, show_maps
 
 console = Console()

@@ -10,13 +10,13 @@ import shutil
 import statistics
 from pathlib import Path
 
-from anygatr.lab.commands import CompareConfig
-from anygatr.lab.compare import compare
-from anygatr.lab.config import DataConfig
+from anygatr.lab.comparison.compare import compare
+from anygatr.lab.config.commands import CompareConfig
 from anygatr.lab.data.arteries.config import ArteryConfig
-from anygatr.lab.make_data import make_data
+from anygatr.lab.data.config import DataConfig
+from anygatr.lab.data.make import make_data
 from anygatr.lab.report.palette import KNOWN
-from anygatr.lab.state import pack_rows, read_rows
+from anygatr.lab.training.state import pack_rows, read_rows
 from benchmarks.harness.files import RESULTS, ROOT, put
 
 DATA, OUT = Path("data/arteries.h5"), Path("runs/arteries")

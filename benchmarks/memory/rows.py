@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from anygatr.lab.config.recipe import Recipe, recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import columns
-from anygatr.lab.recipe import Recipe, recipe
-from anygatr.lab.rehearsal import training_memory_mb
-from anygatr.lab.source import Source
-from anygatr.lab.state import PACKED, pack_rows, read_json, read_rows, row_path, write_json
+from anygatr.lab.data.registry import stored_spec
+from anygatr.lab.training.rehearsal import training_memory_mb
+from anygatr.lab.training.state import PACKED, pack_rows, read_json, read_rows, row_path, write_json
 
 KEY, OLD = "training_memory_mb", "peak_memory_mb"
 BODIES = {
@@ -43,10 +43,11 @@ def complete(directory: Path, data: str | None = None, again: bool = False) -> i
     if not lacking:
         return 0
     asked = read_json(directory / "experiment.json")
-    source = Source(**asked["source"]).at(data)
-    if not Path(source.path).exists() and source.is_arteries:
-        raise ValueError(f"data={source.path!r} does not exist; say where the arteries of {directory} are with --data")
-    walls = source.load().split("train") if source.is_arteries else None
+    spec = stored_spec(asked["source"]).at(data)
+    is_arteries = spec.kind.name == "arteries"
+    if not Path(spec.path).exists() and is_arteries:
+        raise ValueError(f"data={spec.path!r} does not exist; say where the arteries of {directory} are with --data")
+    walls = spec.load().split("train") if is_arteries else None
 
     @cache
     def measured(made: Recipe) -> float:

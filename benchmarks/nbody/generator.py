@@ -9,9 +9,9 @@ import resource
 import tempfile
 import time
 
-from anygatr.lab.data import nbody
-from anygatr.lab.data.arrays import read_metadata
-from anygatr.lab.data.nbody_config import NBodyConfig
+from anygatr.lab.data.files.arrays import read_metadata
+from anygatr.lab.data.nbody import dataset as nbody
+from anygatr.lab.data.nbody.config import NBodyConfig
 
 TARGET = 2000
 

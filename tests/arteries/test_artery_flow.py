@@ -13,7 +13,7 @@ from anygatr.lab.data.arteries.flow import newton
 from anygatr.lab.data.arteries.flow.element import ElementIntegrals
 from anygatr.lab.data.arteries.flow.grid import Resolution, disk_grid, tube_grid
 from anygatr.lab.data.arteries.flow.linear import LayeredLU
-from anygatr.lab.data.arteries.flow.newton import Iteration, NoConvergenceError, State
+from anygatr.lab.data.arteries.flow.newton import FlowState, Iteration, NoConvergenceError
 from anygatr.lab.data.arteries.flow.solve import VISCOSITY, FlowProblem, solve_flow
 from anygatr.lab.data.arteries.flow.wall import FILTER, nodal_pressure, smooth, wall_measure, wall_shear_stress
 from anygatr.lab.data.arteries.mesh import surface_problems, vertex_normals
@@ -107,7 +107,7 @@ def test_volume_is_conserved(bent):
     assert bent.imbalance < 1e-8
     assert bent.backflow < 1e-12
     problem = FlowProblem(BENT, SMALL)
-    _, continuity = problem.residual(State(bent.velocity, bent.pressure))
+    _, continuity = problem.residual(FlowState(bent.velocity, bent.pressure))
     assert np.abs(continuity).max() < 1e-7
 
 
@@ -137,7 +137,7 @@ def test_newton_matrix_is_the_derivative_of_the_residual():
     velocity, pressure = unknowns.spread(x)
 
     def residual(step):
-        moved = State(state.velocity + step * velocity, state.pressure + step * pressure)
+        moved = FlowState(state.velocity + step * velocity, state.pressure + step * pressure)
         return unknowns.gather(*problem.residual(moved))
 
     slope = (residual(0.5) - residual(-0.5)) / 1.0  # exact: the residual is quadratic
@@ -155,7 +155,7 @@ def test_damping_minimises_the_residual():
         residual = problem.unknowns.gather(*problem.residual(state))
         matrix = problem.matrix(state, newton=True)
         update = scale * LayeredLU(matrix).solve(matrix, -residual, 1e-6, 30)[0]
-        direction = State(*problem.unknowns.spread(update))
+        direction = FlowState(*problem.unknowns.spread(update))
         sizes = [np.linalg.norm(problem.unknowns.gather(*problem.residual(state.moved(direction, t)))) for t in lengths]
         dampings.append(iteration._damping(state, direction, residual, matrix @ update))
         assert dampings[-1] == pytest.approx(lengths[np.argmin(sizes)], abs=0.005)

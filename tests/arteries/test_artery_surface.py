@@ -15,7 +15,7 @@ from anygatr.lab.data.arteries.mesh import face_areas, surface_problems, vertex_
 from anygatr.lab.data.arteries.preprocess import preprocess
 from anygatr.lab.data.arteries.store import BadArteryError
 from anygatr.lab.data.arteries.surface import find_cap, read_surface, surface_sample
-from anygatr.lab.data.arteries.vtp import write_vtp
+from anygatr.lab.data.vtp import write_vtp
 
 
 def test_geodesic_on_a_sphere_is_the_angle():

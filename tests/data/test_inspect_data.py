@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anygatr.lab.data.files import load
-from anygatr.lab.data.inspect import inspect
+from anygatr.lab.data.files.dataset import load
+from anygatr.lab.data.files.inspect import inspect
 
 GOLDEN = Path(__file__).parent / "nbody_golden.npz"
 RNG = np.random.default_rng(0)

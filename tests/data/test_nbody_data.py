@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anygatr.lab.data import nbody, nbody_simulation
-from anygatr.lab.data.nbody_config import SPLITS, NBodyConfig
-from anygatr.lab.data.nbody_simulation import acceleration, integrate, samples
+from anygatr.lab.data.nbody import dataset as nbody
+from anygatr.lab.data.nbody import simulation as nbody_simulation
+from anygatr.lab.data.nbody.config import SPLITS, NBodyConfig
+from anygatr.lab.data.nbody.simulation import acceleration, integrate, samples
 
 # 45 samples of the released single-cluster generator, 15 of them those with the closest encounters of a set of 5000
 GOLDEN = Path(__file__).parent / "nbody_golden.npz"

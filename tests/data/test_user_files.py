@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr.lab.data.files import load
+from anygatr.lab.data.files.dataset import load
 from anygatr.lab.data.kinds import KINDS, columns, parse_fields
 from anygatr.spaces import kinds as library
 from anygatr.spaces.presets import geometry

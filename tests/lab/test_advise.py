@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from anygatr.lab.advise import Verdict, advise, recommend
-from anygatr.lab.commands import AdviseConfig
+from anygatr.lab.comparison.advise import Verdict, advise, recommend
+from anygatr.lab.config.commands import AdviseConfig
 
 
 @pytest.fixture(scope="module")

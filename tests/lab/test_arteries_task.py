@@ -11,29 +11,30 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr.lab.commands import CompareConfig, PredictConfig, TrainConfig
+from anygatr.lab.comparison.plan import ComparisonPlan
+from anygatr.lab.config.commands import CompareConfig, PredictConfig, TrainConfig
 from anygatr.lab.data.arteries.corners import corner_mesh, corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset
-from anygatr.lab.data.arteries.fields import FULL, dataset, load, velocities
+from anygatr.lab.data.arteries.fields import dataset, load, velocities
 from anygatr.lab.data.arteries.mesh import surface_problems
+from anygatr.lab.data.arteries.names import FULL
 from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.surface import read_surface
-from anygatr.lab.data.arteries.vtp import write_vtp
 from anygatr.lab.data.normalise import Normaliser
-from anygatr.lab.evaluate import split_metrics
-from anygatr.lab.experiment import Experiment
-from anygatr.lab.metrics import sample_errors
-from anygatr.lab.models import build
-from anygatr.lab.predict import predict
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
+from anygatr.lab.data.vtp import write_vtp
 from anygatr.lab.report import write_report
 from anygatr.lab.report.rows import load as load_report
 from anygatr.lab.report.surfaces import surfaces_figure
-from anygatr.lab.runs import Run
-from anygatr.lab.source import Source
-from anygatr.lab.state import write_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import fit, train
-from anygatr.lab.vector_metrics import VectorMetrics
+from anygatr.lab.training.evaluate import split_metrics
+from anygatr.lab.training.metrics import sample_errors
+from anygatr.lab.training.models import build
+from anygatr.lab.training.predict import predict
+from anygatr.lab.training.run import TrainingRun
+from anygatr.lab.training.state import write_json
+from anygatr.lab.training.train import fit, train
+from anygatr.lab.training.vector_metrics import VectorMetrics
 
 FILE = Path(__file__).parent.parent / "arteries" / "data" / "arteries.h5"
 SMALL = {"steps": 2, "blocks": 1, "mv": 4, "s": 8, "heads": 2, "threads": 1}
@@ -135,13 +136,13 @@ def test_every_model_takes_a_step_on_arteries(path, model):
 
 
 def test_a_run_is_evaluated_at_both_resolutions(run):
-    row = Run.open(run).result
+    row = TrainingRun.open(run).result
     assert set(row["metrics"]) == {"train", "val", "eval", FULL}
     for numbers in row["metrics"].values():
         assert {"approximation", "approximation_median", "approximation_p75", "nmae", "cosine"} <= set(numbers)
     assert row["config"]["batch"] == 1
-    opened = Run.open(run)
-    again, _ = split_metrics(opened, opened.module(), opened.source.load())
+    opened = TrainingRun.open(run)
+    again, _ = split_metrics(opened, opened.module(), opened.spec.load())
     assert again[FULL]["approximation"] == pytest.approx(row["metrics"][FULL]["approximation"], rel=1e-5)
     assert opened.module().net.reinsert == (0,)
 
@@ -197,9 +198,9 @@ def test_published_layout_without_our_attributes_uses_all_nodes_and_no_inflow(pa
         for name, group in ours.items():
             for key in ("pos", "face", "wss", "inlet_idcs"):
                 file[f"{name}/{key}"] = group[key][()]
-    source = Source.of(TrainConfig(data=str(other)))
-    data = source.load()
-    assert source.nodes == "all"
+    spec = spec_of(TrainConfig(data=str(other)))
+    data = spec.load()
+    assert spec.settings == {"nodes": "all"}
     assert set(data.input_kinds) == {"position", "wall", "geodesic"}
     assert set(data.splits) == {"train", "val", "eval"}
     with pytest.raises(ValueError, match="--nodes all"):
@@ -209,13 +210,13 @@ def test_published_layout_without_our_attributes_uses_all_nodes_and_no_inflow(pa
 def test_report_shows_the_surfaces(path, tmp_path):
     out, small = tmp_path / "cmp", {"steps": 1, "blocks": 1, "s": 8, "heads": 2}
     config = CompareConfig(data=str(path), models=("transformer", "pointnet2"), out=str(out), **small)
-    source = Source.of(config)
-    data = source.load()
-    experiment = Experiment.start(config, source, data, "anygatr compare")
+    spec = spec_of(config)
+    data = spec.load()
+    experiment = ComparisonPlan.start(config, spec, data, "anygatr compare")
     for recipe in experiment.recipes():
         name = f"{recipe.model}-{recipe.size}-{recipe.seed}"
         (out / "runs" / name).mkdir(parents=True)
-        write_json(out / "rows" / f"{name}.json", fit(Run.start(out / "runs" / name, source, data, recipe, ""), data))
+        write_json(out / "rows" / f"{name}.json", fit(TrainingRun.start(out / "runs" / name, spec, data, recipe, ""), data))
     experiment.write_predictions(data)
     figure = surfaces_figure(load_report(out))
     view = figure.views["Surface 1"]

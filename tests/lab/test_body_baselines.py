@@ -8,13 +8,13 @@ from samples import DRIFT, drift
 
 from anygatr.lab.baselines.bodies import Bodies
 from anygatr.lab.baselines.segnn import SIGMOID, SILU, Attribute, Features, SteeredProduct, degree_one
-from anygatr.lab.commands import TrainConfig
-from anygatr.lab.metrics import trivial_mse
-from anygatr.lab.models import build
-from anygatr.lab.objective import Objective
-from anygatr.lab.recipe import recipe
-from anygatr.lab.source import Source
-from anygatr.lab.task import Task
+from anygatr.lab.config.commands import TrainConfig
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.metrics import trivial_mse
+from anygatr.lab.training.models import build
+from anygatr.lab.training.objective import Objective
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -100,7 +100,7 @@ def test_samples_and_padding_do_not_meet(name):
 @pytest.mark.parametrize(("name", "steps"), [("segnn", 60), ("se3_transformer", 60)])
 def test_overfits_a_tiny_set(name, steps, tmp_path):
     config = TrainConfig(data=str(drift(tmp_path / "drift.npz")), **DRIFT)
-    few = Source.of(config).load().split("train").subset(3)
+    few = spec_of(config).load().split("train").subset(3)
     task = Task.of(few)
     torch.manual_seed(0)
     module = build(task, recipe("laptop", name))

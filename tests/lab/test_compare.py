@@ -13,16 +13,16 @@ import pytest
 import torch
 from samples import DRIFT, drift
 
-from anygatr.lab.budgets import matched
-from anygatr.lab.commands import CompareConfig, TrainConfig
-from anygatr.lab.compare import compare
-from anygatr.lab.models import build, parameters
-from anygatr.lab.recipe import recipe
-from anygatr.lab.runs import STATE, WEIGHTS
-from anygatr.lab.source import Source
-from anygatr.lab.state import load_tensors, read_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import train
+from anygatr.lab.comparison.budgets import matched
+from anygatr.lab.comparison.compare import compare
+from anygatr.lab.config.commands import CompareConfig, TrainConfig
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.models import build, parameters
+from anygatr.lab.training.run import STATE, WEIGHTS
+from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.train import train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 8, "lr": 3e-3, "validate_every": 4}
 ROW = {
@@ -111,8 +111,8 @@ def test_ctrl_c_leaves_a_resumable_comparison(data, tmp_path):
 
 
 def test_budgets(data, tmp_path):
-    source = Source.of(config(data, tmp_path))
-    few = source.load().split("train")
+    spec = spec_of(config(data, tmp_path))
+    few = spec.load().split("train")
     recipes = [recipe("laptop", name, blocks=1, batch=8) for name in ("C", "E", "transformer")]
     assert matched(recipes, "steps", 1.0, few) == recipes
     sizes = [parameters(build(Task.of(few), made)) for made in matched(recipes, "params", 1.0, few)]
@@ -134,7 +134,7 @@ def test_budgets(data, tmp_path):
         ({"data": "missing.npz"}, "does not exist"),
         ({"inputs": ("place:point",)}, "'place' is missing"),
         ({"inputs": ()}, "inputs is empty"),
-        ({"inputs": (), "target": ()}, "holds no n-body data"),
+        ({"inputs": (), "target": ()}, "declare its fields with --inputs"),
         ({"inputs": ("position:pont",)}, "did you mean point"),
         ({"heads": -1}, "heads=-1"),
         ({"match": "time", "minutes": 0.0}, "minutes=0"),
@@ -174,12 +174,12 @@ def test_bad_files_are_refused(data, tmp_path):
 
 
 def test_another_experiment_is_refused(data, tmp_path):
-    from anygatr.lab.experiment import Experiment
+    from anygatr.lab.comparison.plan import ComparisonPlan
 
     def start(out: Path, **changes) -> None:
         asked = config(data, out, **changes)
-        source = Source.of(asked)
-        Experiment.start(asked, source, source.load(), "the command")
+        spec = spec_of(asked)
+        ComparisonPlan.start(asked, spec, spec.load(), "the command")
 
     start(tmp_path / "cmp")
     start(tmp_path / "cmp")
@@ -197,7 +197,7 @@ def test_another_experiment_is_refused(data, tmp_path):
 
 def _started(asked: CompareConfig, folder: Path) -> subprocess.Popen:
     """A comparison in a process of its own."""
-    imports = "from anygatr.lab.commands import CompareConfig\nfrom anygatr.lab.compare import compare\n"
+    imports = "from anygatr.lab.config.commands import CompareConfig\nfrom anygatr.lab.comparison.compare import compare\n"
     script = folder / "script.py"
     script.write_text(f"{imports}if __name__ == '__main__':\n    compare({asked!r})\n")
     return subprocess.Popen([sys.executable, str(script)], start_new_session=True)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from anygatr.lab import demo as demonstration
-from anygatr.lab.commands import DemoConfig
-from anygatr.lab.demo import BODIES, MODELS, demo, makespan
+from anygatr.lab.comparison import demo as demonstration
+from anygatr.lab.comparison.demo import BODIES, MODELS, demo, makespan
+from anygatr.lab.config.commands import DemoConfig
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,17 @@ import torch
 from samples import charges, planar, poses
 
 from anygatr.lab.cli import main
-from anygatr.lab.commands import PredictConfig, TrainConfig, command_line
-from anygatr.lab.metrics import trivial_mse
-from anygatr.lab.models import build
-from anygatr.lab.predict import predict
-from anygatr.lab.recipe import recipe
-from anygatr.lab.runs import RESULT
-from anygatr.lab.source import Source, warn_of_unseen_count
-from anygatr.lab.state import read_json
-from anygatr.lab.task import Task
+from anygatr.lab.config.commands import PredictConfig, TrainConfig, command_line
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.registry import FILES, spec_of
+from anygatr.lab.data.spec import DataSpec
+from anygatr.lab.data.task import Task
+from anygatr.lab.data.token_counts import warn_of_unseen_count
+from anygatr.lab.training.metrics import trivial_mse
+from anygatr.lab.training.models import build
+from anygatr.lab.training.predict import predict
+from anygatr.lab.training.run import RESULT
+from anygatr.lab.training.state import read_json
 
 SMALL = {"blocks": 2, "mv": 8, "s": 16, "heads": 4, "batch": 32, "lr": 3e-3, "lr_end": 1e-4, "threads": 1}
 CHARGES = {"place": "point", "charge": "scalar"}
@@ -28,7 +30,7 @@ def score(path: Path, out: Path, **asked) -> float:
     """The evaluation error relative to that of the trivial predictor."""
     config = TrainConfig(data=str(path), out=str(out), **SMALL | asked)
     main(shlex.split(command_line("train", config))[1:])
-    data = Source.of(config).load()
+    data = spec_of(config).load()
     return read_json(out / RESULT)["metrics"]["eval"]["mse"] / trivial_mse(data.split("train"), data.split("eval"))
 
 
@@ -67,13 +69,13 @@ def test_a_number_of_tokens_that_is_given_is_not_missed(tmp_path):
     path = str(charges(tmp_path / "c.npz", samples=30))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_unseen_count(Source(path, CHARGES | {"number": "scalar"}, {"energy": "scalar"}).load())
+        warn_of_unseen_count(DataSpec(FILES, path, CHARGES | {"number": "scalar"}, {"energy": "scalar"}).load())
 
 
 @pytest.mark.parametrize("model", ["E", "P", "iP", "C", "transformer"])
 def test_the_number_of_tokens_is_unseen_and_said_so(tmp_path, model):
     """Every token twice: the same output. The commands warn when targets of ragged samples might need the number."""
-    data = Source(str(charges(tmp_path / "c.npz", samples=30)), CHARGES, {"energy": "scalar"}).load()
+    data = DataSpec(FILES, str(charges(tmp_path / "c.npz", samples=30)), CHARGES, {"energy": "scalar"}).load()
     with pytest.warns(UserWarning, match="4 to 7 tokens"):
         warn_of_unseen_count(data)
     module = build(Task.of(data), recipe("laptop", model)).double()

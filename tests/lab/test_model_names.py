@@ -7,13 +7,13 @@ import pytest
 import torch
 from samples import DRIFT, drift
 
-from anygatr.lab.commands import CompareConfig, EvaluateConfig, TrainConfig
-from anygatr.lab.compare import compare
-from anygatr.lab.evaluate import evaluate
-from anygatr.lab.models import build, check_names, geometry_of
-from anygatr.lab.recipe import recipe
-from anygatr.lab.task import Task
-from anygatr.lab.train import train
+from anygatr.lab.comparison.compare import compare
+from anygatr.lab.config.commands import CompareConfig, EvaluateConfig, TrainConfig
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.evaluate import evaluate
+from anygatr.lab.training.models import build, check_names, geometry_of
+from anygatr.lab.training.train import train
 from anygatr.spaces.presets import geometry
 
 TINY = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 3}

@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from reproduction_memory import complete, stand_in
 
 from anygatr.kernels import native
-from anygatr.lab.commands import TrainConfig
-from anygatr.lab.models import MODELS
-from anygatr.lab.recipe import recipe
-from anygatr.lab.rehearsal import MB, peak_bytes, training_memory_mb
-from anygatr.lab.source import Source
+from anygatr.lab.config.commands import TrainConfig
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.training.models import MODELS
+from anygatr.lab.training.rehearsal import MB, peak_bytes, training_memory_mb
 
 BODIES = {
     "dim": 3,
@@ -105,7 +105,7 @@ def test_halved_numbers_need_less(monkeypatch):
 
 def test_rows_of_old_get_the_same_number_without_their_data(tmp_path):
     """A run as it is, and its row with the peak of the process, completed from random numbers of the same shapes."""
-    from anygatr.lab.train import train
+    from anygatr.lab.training.train import train
 
     data = drift(tmp_path / "drift.npz")
     small = {"blocks": 1, "mv": 2, "s": 4, "heads": 2, "batch": 8, "steps": 2, "threads": 1}
@@ -114,7 +114,7 @@ def test_rows_of_old_get_the_same_number_without_their_data(tmp_path):
     assert "peak_memory_mb" not in row
     old = {key: value for key, value in row.items() if key != "training_memory_mb"} | {"peak_memory_mb": 440.0}
     (tmp_path / "cmp" / "rows").mkdir(parents=True)
-    source = Source.of(asked).to_json()
+    source = spec_of(asked).to_json()
     (tmp_path / "cmp" / "experiment.json").write_text(json.dumps({"data": BODIES, "source": source}))
     path = tmp_path / "cmp" / "rows" / "E-40-0.json"
     path.write_text(json.dumps(old))

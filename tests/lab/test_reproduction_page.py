@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from samples import DRIFT, drift
 
-from anygatr.lab.commands import CompareConfig, TrainConfig
-from anygatr.lab.compare import compare as run
-from anygatr.lab.report.rows import Row, load
-from anygatr.lab.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows
+from anygatr.lab.comparison.compare import compare as run
+from anygatr.lab.config.commands import CompareConfig, TrainConfig
+from anygatr.lab.report.rows import ResultRow, load
+from anygatr.lab.training.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows
 from benchmarks.nbody.reproduction.claims import Claim, claims, compare
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
 from benchmarks.nbody.reproduction.page import OFFICIAL, page
@@ -20,12 +20,12 @@ from benchmarks.nbody.reproduction.results import Results, keep_rows
 ROOT = Path(__file__).parents[2]
 
 
-def row(model: str, size: int, seed: int, error: float, **record: float) -> Row:
+def row(model: str, size: int, seed: int, error: float, **record: float) -> ResultRow:
     metrics = {split: {"mse": error, "median": error, "trimmed": error} for split in ("train", "val", "eval")}
-    return Row(model, size, seed, True, None, {"metrics": metrics, **record})
+    return ResultRow(model, size, seed, True, None, {"metrics": metrics, **record})
 
 
-def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), power: float = -0.2) -> tuple[Row, ...]:
+def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), power: float = -0.2) -> tuple[ResultRow, ...]:
     """Every model at every size, with the same noise for all at a seed and a little of its own."""
     return tuple(
         row(model, size, seed, error * size**power * factor * (1 + 0.01 * (seed + i)))
@@ -35,7 +35,7 @@ def rows(errors: dict[str, float], noise: tuple[float, ...] = (1.0, 1.1, 0.9), p
     )
 
 
-def nothing() -> dict[str, tuple[Row, ...]]:
+def nothing() -> dict[str, tuple[ResultRow, ...]]:
     return dict.fromkeys(EXPERIMENTS, ())
 
 
@@ -84,14 +84,14 @@ def test_verdicts(factors, wanted, verdict):
 def test_only_rows_of_the_same_data_and_seed_are_compared():
     worse, better = [row("a", 100, 0, 2.0), row("a", 300, 1, 8.0)], [row("b", 100, 0, 1.0), row("b", 300, 0, 1.0)]
     assert compare(worse, better, "").count == 1
-    failed = [Row("a", 100, 0, False, "diverged", {})]
+    failed = [ResultRow("a", 100, 0, False, "diverged", {})]
     assert compare(failed, better, "").factor is None
     assert compare(failed, better, "").verdict == "not yet decided"
 
 
 def test_three_failures_are_worse_than_any_error():
     better = [row("b", 100, seed, 1.0) for seed in range(3)]
-    failed = [Row("a", 100, seed, False, "diverged", {}) for seed in range(3)]
+    failed = [ResultRow("a", 100, seed, False, "diverged", {}) for seed in range(3)]
     assert compare(failed, better, "a over b").verdict == "agree"
     assert compare(failed, better, "a over b", low=0.0, high=1.25).verdict == "disagree"
     assert str(compare(failed, better, "a over b")) == "a over b: 3 runs failed"

@@ -7,7 +7,7 @@ from scipy.spatial.transform import Rotation
 
 from anygatr.lab.baselines import gem_cnn, pointnet2, surface_graph
 from anygatr.lab.baselines.neighbours import PerMesh, farthest_points, nearest, padded, within
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 TASK = Task({"position": "point", "wall": "plane", "geodesic": "scalar"}, {"wss": "vector"}, 3, "token")
 

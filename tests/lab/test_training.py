@@ -14,18 +14,18 @@ import torch
 import tyro
 from samples import DRIFT, drift
 
-from anygatr.lab.commands import CompareConfig, EvaluateConfig, PredictConfig, TrainConfig, command_line
-from anygatr.lab.evaluate import evaluate
-from anygatr.lab.metrics import residuals, sample_errors, summary, trivial_mse
-from anygatr.lab.models import build, parameters, with_parameters
-from anygatr.lab.objective import Objective
-from anygatr.lab.predict import predict
-from anygatr.lab.recipe import recipe
-from anygatr.lab.runs import METRICS, RESULT, STATE, WEIGHTS, Run
-from anygatr.lab.source import Source
-from anygatr.lab.state import load_tensors, read_json
-from anygatr.lab.task import Task
-from anygatr.lab.train import NonFiniteGradientError, fit, sample_indices, train
+from anygatr.lab.config.commands import CompareConfig, EvaluateConfig, PredictConfig, TrainConfig, command_line
+from anygatr.lab.config.recipe import recipe
+from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.evaluate import evaluate
+from anygatr.lab.training.metrics import residuals, sample_errors, summary, trivial_mse
+from anygatr.lab.training.models import build, parameters, with_parameters
+from anygatr.lab.training.objective import Objective
+from anygatr.lab.training.predict import predict
+from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun
+from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.train import NonFiniteGradientError, fit, sample_indices, train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 12, "lr": 3e-3, "validate_every": 5}
 
@@ -39,11 +39,11 @@ def config(data: str, out: Path, /, **changes) -> TrainConfig:
     return TrainConfig(**{"data": data, "out": str(out), "model": "E", "threads": 1} | DRIFT | SMALL | changes)
 
 
-def start(asked: TrainConfig) -> tuple[Run, object]:
-    source = Source.of(asked)
-    data = source.load()
-    made = asked.recipe(asked.model, asked.seed, asked.size, source.origin(asked.origin))
-    return Run.start(Path(asked.out), source, data, made, "test"), data
+def start(asked: TrainConfig) -> tuple[TrainingRun, object]:
+    spec = spec_of(asked)
+    data = spec.load()
+    made = asked.recipe(asked.model, asked.seed, asked.size, spec.origin(asked.origin))
+    return TrainingRun.start(Path(asked.out), spec, data, made, "test"), data
 
 
 def interrupt_at(step: int):
@@ -60,8 +60,8 @@ def interrupt_at(step: int):
 )
 def test_overfits_a_tiny_set(data, tmp_path, model, steps):
     """Three samples, learned by heart by the laptop preset; narrower networks stall for some seeds."""
-    source = Source.of(config(data, tmp_path))
-    few = source.load().split("train").subset(3)
+    spec = spec_of(config(data, tmp_path))
+    few = spec.load().split("train").subset(3)
     task = Task.of(few)
     torch.manual_seed(0)
     module = build(task, recipe("laptop", model))
@@ -98,7 +98,7 @@ def test_resume_is_exact_to_the_bit(data, tmp_path, ema):
 @pytest.mark.parametrize("lost", ["optimiser/", "module/"])
 def test_resume_needs_all_of_the_state(data, tmp_path, lost):
     """Negative control: a run resumed without its moments, or with other weights, does not end with the same bits."""
-    from anygatr.lab.state import save_tensors
+    from anygatr.lab.training.state import save_tensors
 
     whole, whole_data = start(config(data, tmp_path / "whole"))
     fit(whole, whole_data)
@@ -193,7 +193,7 @@ def test_every_epoch_sees_every_sample_once():
 
 def test_regulariser_pulls_weights_of_points_to_one(data, tmp_path):
     """The penalty is sum over tokens of (|a| - 1)^2, batch mean, times 0.01; E reads no weight and has none."""
-    few = Source.of(config(data, tmp_path)).load().split("train").subset(5)
+    few = spec_of(config(data, tmp_path)).load().split("train").subset(5)
     task = Task.of(few)
     for name, weighted in (("C", True), ("iP", True), ("E", False), ("transformer", False)):
         module = build(task, recipe("laptop", name, blocks=1, mv=4, s=8, heads=2))
@@ -210,7 +210,7 @@ def test_regulariser_pulls_weights_of_points_to_one(data, tmp_path):
 
 
 def test_parameters_are_matched(data, tmp_path):
-    task = Task.of(Source.of(config(data, tmp_path)).load())
+    task = Task.of(spec_of(config(data, tmp_path)).load())
     goal = parameters(build(task, recipe("laptop", "C", blocks=2)))
     for name in ("E", "P", "transformer"):
         before = parameters(build(task, recipe("laptop", name, blocks=2)))
@@ -266,7 +266,7 @@ def test_command_line_functions(data, tmp_path):
     assert row["equivariance"] < 1e-4
     assert row["max_coefficient"] > 0
     found = np.load(predict(PredictConfig(str(out), data, str(tmp_path / "p.npz"))))["final"]
-    held = Source.of(asked).load()
+    held = spec_of(asked).load()
     true = np.load(data)["final"]
     index = held.splits["eval"].numpy()
     assert ((found - true)[index] ** 2).mean() == pytest.approx(metrics["eval"]["mse"], rel=1e-6)

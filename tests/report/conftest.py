@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from synthetic import write_comparison
 
-from anygatr.lab.report.rows import Experiment, load
+from anygatr.lab.report.rows import ComparisonResults, load
 
 
 @pytest.fixture(scope="session")
@@ -14,5 +14,5 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def experiment(directory: Path) -> Experiment:
+def experiment(directory: Path) -> ComparisonResults:
     return load(directory)

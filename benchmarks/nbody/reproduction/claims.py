@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from anygatr.lab.report.palette import looks
-from anygatr.lab.report.rows import Experiment, Row
+from anygatr.lab.report.rows import ComparisonResults, ResultRow
 from anygatr.lab.report.spread import Ratio, interval, spread
 from anygatr.lab.report.wording import count, times
 
-Rows = tuple[Row, ...]
-Read = Callable[[Row], float | None]
+Rows = tuple[ResultRow, ...]
+Read = Callable[[ResultRow], float | None]
 
 ENOUGH = 3
 """Factors below which nothing is decided."""
@@ -83,12 +83,14 @@ class Claim:
         return "agree"
 
 
-def mse(row: Row) -> float | None:
+def mse(row: ResultRow) -> float | None:
     """The mean squared error on the evaluation set."""
     return row.metric("eval")
 
 
-def compare(worse: Iterable[Row], better: Iterable[Row], label: str, read: Read = mse, **wanted: float) -> Comparison:
+def compare(
+    worse: Iterable[ResultRow], better: Iterable[ResultRow], label: str, read: Read = mse, **wanted: float
+) -> Comparison:
     """Rows against rows with the same size and seed."""
     worse = tuple(worse)
     reference = {(row.size, row.seed): read(row) for row in better if row.is_ok}
@@ -208,7 +210,7 @@ def _fall(rows: Rows, label: str) -> Comparison:
     return Comparison(label, interval(found) if found else None, len(found) if found else 0, low=MATCH)
 
 
-def _gap(row: Row) -> float | None:
+def _gap(row: ResultRow) -> float | None:
     """The 99 %-trimmed errors: of a few hundred training samples, one close encounter decides the mean."""
     own, new = row.metric("train", "trimmed"), row.metric("eval", "trimmed")
     return new / own if own and new is not None else None
@@ -218,6 +220,6 @@ def _value(key: str) -> Read:
     return lambda row: row.value(key)
 
 
-def rows_of(experiment: Experiment | None) -> Rows:
+def rows_of(experiment: ComparisonResults | None) -> Rows:
     """All rows of an experiment that may not have been started."""
     return () if experiment is None else experiment.rows

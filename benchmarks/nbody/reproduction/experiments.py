@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from anygatr.lab.recipe import BASELINES
+from anygatr.lab.config.recipe import BASELINES
 
 FIGURE_DATA = "anygatr data nbody --out data/nbody-figure --train 10000 --val 500 --eval 1000 --generalization 500"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from anygatr.lab.report.rows import Row
+from anygatr.lab.report.rows import ResultRow
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import number, times
 from benchmarks.nbody.reproduction.ablations import ablation_section, past_section
@@ -140,7 +140,7 @@ def _cost(model: str, rows: Rows) -> tuple[str, ...]:
     return (name(model), *costs, *moved)
 
 
-def _relative(row: Row, split: str) -> float | None:
+def _relative(row: ResultRow, split: str) -> float | None:
     there, here = row.metric(split), row.metric("eval")
     return there / here if there is not None and here else None
 

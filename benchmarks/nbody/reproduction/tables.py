@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from statistics import median
 
-from anygatr.lab.report.rows import Row
+from anygatr.lab.report.rows import ResultRow
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import count, measured, number
 from benchmarks.nbody.reproduction.claims import Rows, name
@@ -19,13 +19,13 @@ def progress(experiment: Experiment, rows: Rows) -> str:
     return f"{done} of {count(experiment.runs, 'run')} finished in {minutes:.0f} minutes{broken}."
 
 
-def error(rows: Iterable[Row], split: str, key: str) -> str:
+def error(rows: Iterable[ResultRow], split: str, key: str) -> str:
     """The mean over the finished runs, with its range."""
     found = spread(row.metric(split, key) for row in rows if row.is_ok)
     return measured(found) if found else "–"
 
 
-def values(rows: Iterable[Row], key: str) -> str:
+def values(rows: Iterable[ResultRow], key: str) -> str:
     """The median over runs."""
     found = spread(value for row in rows if row.is_ok and (value := row.value(key)) is not None and isfinite(value))
     return number(median(found.values)) if found else "–"

@@ -6,24 +6,25 @@ from typing import Any
 
 import tyro
 
-from anygatr.lab import commands, config
-from anygatr.lab.report_config import ReportConfig
+from anygatr.lab.config import commands, mathematics
+from anygatr.lab.config.report import ReportConfig
+from anygatr.lab.data.config import DataConfig, InspectConfig
 
 # command -> its configuration and where its function lives
 COMMANDS: dict[str, tuple[type, str]] = {
-    "algebra": (config.AlgebraConfig, "anygatr.lab.mathematics:show_algebra"),
-    "maps": (config.MapsConfig, "anygatr.lab.mathematics:show_maps"),
-    "expressivity": (config.ExpressivityConfig, "anygatr.lab.mathematics:show_expressivity"),
-    "data": (config.DataConfig, "anygatr.lab.make_data:make_data"),
-    "inspect": (config.InspectConfig, "anygatr.lab.make_data:inspect_data"),
-    "advise": (commands.AdviseConfig, "anygatr.lab.advise:advise"),
-    "train": (commands.TrainConfig, "anygatr.lab.train:train"),
-    "evaluate": (commands.EvaluateConfig, "anygatr.lab.evaluate:evaluate"),
-    "certify": (commands.CertifyConfig, "anygatr.lab.certificate:certify_run"),
-    "predict": (commands.PredictConfig, "anygatr.lab.predict:predict"),
-    "compare": (commands.CompareConfig, "anygatr.lab.compare:compare"),
+    "algebra": (mathematics.AlgebraConfig, "anygatr.lab.mathematics:show_algebra"),
+    "maps": (mathematics.MapsConfig, "anygatr.lab.mathematics:show_maps"),
+    "expressivity": (mathematics.ExpressivityConfig, "anygatr.lab.mathematics:show_expressivity"),
+    "data": (DataConfig, "anygatr.lab.data.make:make_data"),
+    "inspect": (InspectConfig, "anygatr.lab.data.make:inspect_data"),
+    "advise": (commands.AdviseConfig, "anygatr.lab.comparison.advise:advise"),
+    "train": (commands.TrainConfig, "anygatr.lab.training.train:train"),
+    "evaluate": (commands.EvaluateConfig, "anygatr.lab.training.evaluate:evaluate"),
+    "certify": (commands.CertifyConfig, "anygatr.lab.training.certificate:certify_run"),
+    "predict": (commands.PredictConfig, "anygatr.lab.training.predict:predict"),
+    "compare": (commands.CompareConfig, "anygatr.lab.comparison.compare:compare"),
     "report": (ReportConfig, "anygatr.lab.report.summary:show_report"),
-    "demo": (commands.DemoConfig, "anygatr.lab.demo:demo"),
+    "demo": (commands.DemoConfig, "anygatr.lab.comparison.demo:demo"),
 }
 PROBLEMS = (ValueError, FileNotFoundError, FileExistsError, ArithmeticError, ModuleNotFoundError)
 

@@ -15,7 +15,7 @@ from anygatr.algebra import Algebra
 from anygatr.equivariance.expressivity import Expressivity, expressivity
 from anygatr.equivariance.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
 from anygatr.equivariance.symmetry import Symmetry, pin, spin
-from anygatr.lab.config import AlgebraConfig, ExpressivityConfig, MapsConfig
+from anygatr.lab.config.mathematics import AlgebraConfig, ExpressivityConfig, MapsConfig
 from anygatr.spaces.presets import geometry
 
 GROUP = re.compile(r"(S?)E([123])", re.IGNORECASE)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from anygatr.lab.baselines.ragged import pad
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 NEEDED = {"point": 1, "vector": 1, "scalar": 1}
 

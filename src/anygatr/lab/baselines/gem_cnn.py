@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.lab.baselines.neighbours import PerMesh, array, samples, spacing
-from anygatr.lab.baselines.surface_graph import Scale, Surface, surface
-from anygatr.lab.task import Task
+from anygatr.lab.baselines.surface_graph import Scale, SurfaceGraph, surface
+from anygatr.lab.data.task import Task
 
 # axes: n nodes, k neighbours, c channels, o orders (1, Re z1, Im z1, Re z2, Im z2), r rings
 ORDERS = 2
@@ -73,7 +73,7 @@ class GemCNN(nn.Module):
             x = stage(torch.cat([phases[level + 1].unpool(x), before[level]], 1), phases[level])
         return self._outputs(self.out(x, phases[0]), mesh.frames.to(x))
 
-    def _inputs(self, mesh: Surface, fields: dict[str, Tensor]) -> Float[Tensor, "n c o"]:
+    def _inputs(self, mesh: SurfaceGraph, fields: dict[str, Tensor]) -> Float[Tensor, "n c o"]:
         shape = neighbourhood(mesh)
         scalars = [nn.functional.pad(fields[name].to(shape)[:, None], (0, SIZE - 1)) for name in self.scalars]
         return torch.cat([shape, *(x.unsqueeze(1) for x in scalars)], 1)
@@ -207,7 +207,7 @@ def turn(x: Float[Tensor, "*n c o"], waves: Float[Tensor, "*n 1 o"]) -> Float[Te
     return torch.stack(out, -1)
 
 
-def neighbourhood(mesh: Surface) -> Float[Tensor, "n c o"]:
+def neighbourhood(mesh: SurfaceGraph) -> Float[Tensor, "n c o"]:
     """The means of d d^T, n n^T and d n^T over the neighbours, split into the orders of turns about the normal."""
     weight = mesh.scales[0].weight
     pairs = ((mesh.offsets, mesh.offsets), (mesh.normals, mesh.normals), (mesh.offsets, mesh.normals))

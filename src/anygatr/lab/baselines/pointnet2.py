@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anygatr.lab.baselines.neighbours import PerMesh, array, farthest_points, nearest, padded, samples, spacing, within
 from anygatr.lab.data.kinds import roles
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 RATIOS = (0.2, 0.25, 0.25, 0.25, 0.25, 0.25)
 """The part of the points that each level keeps."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anygatr.lab.baselines.bodies import Bodies, BodyNetwork
 from anygatr.lab.baselines.pairs import Pairs
 from anygatr.lab.baselines.se3_kernel import PairKernel, Steerable
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 DEGREE = 3
 DIVISOR = 4

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anygatr.lab.baselines.bodies import Bodies, BodyNetwork
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 # axes: b samples, n bodies, x coordinates, c channels; edges are (b, receiver, sender)
 

@@ -50,7 +50,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Surface:
+class SurfaceGraph:
     """The scales, finest first, and the frames of the finest."""
 
     scales: list[Scale]
@@ -62,7 +62,7 @@ class Surface:
     """(n, k, 3): the neighbours' normals in the frame of the node."""
 
 
-def surface(points: Array, normals: Array, gauge: Array, spacing: float) -> Surface:
+def surface(points: Array, normals: Array, gauge: Array, spacing: float) -> SurfaceGraph:
     """Build all scales; `gauge` (n,) turns the frame of every node, which a network must not notice."""
     normals = normals / np.linalg.norm(normals, axis=1, keepdims=True)
     frames = tangent_frames(normals, gauge)
@@ -90,7 +90,7 @@ def surface(points: Array, normals: Array, gauge: Array, spacing: float) -> Surf
         )
         first = first or (away, np.einsum("mkc,mac->mka", frames[near][:, :, 2], frames), frames)
     assert first is not None
-    return Surface(scales, _tensor(first[2]), _tensor(first[0]), _tensor(first[1]))
+    return SurfaceGraph(scales, _tensor(first[2]), _tensor(first[0]), _tensor(first[1]))
 
 
 def tangent_frames(normals: Array, gauge: Array) -> Array:

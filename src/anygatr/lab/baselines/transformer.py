@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from anygatr.lab.baselines.ragged import pad
 from anygatr.lab.data.kinds import columns
-from anygatr.lab.task import Task
+from anygatr.lab.data.task import Task
 
 NORMS = ("token", "sample")
 """Over the channels of each token, or over all tokens of a sample at once, as in official GATr's baseline before 1.4.2."""
@@ -29,7 +29,7 @@ class Transformer(nn.Module):
         self.task = task
         self.sizes = [columns(kind, task.dim) for kind in task.targets.values()]
         self.linear_in = nn.Linear(sum(columns(kind, task.dim) for kind in task.inputs.values()), channels)
-        self.blocks = nn.ModuleList(Block(channels, heads, norm) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(channels, heads, norm) for _ in range(blocks))
         self.linear_out = nn.Linear(channels, sum(self.sizes))
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ class Transformer(nn.Module):
         return {name: value.squeeze(-1) if value.shape[-1] == 1 else value for name, value in found}
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x += attention(norm(x)); x += mlp(norm(x))."""
 
     def __init__(self, channels: int, heads: int, norm: str):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Literal
 
 import torch
@@ -155,6 +156,16 @@ def join_splits(parts: Mapping[str, Dataset]) -> Dataset:
         offsets=None if same else _cumulate(torch.cat([piece.counts for piece in pieces])),
         splits={name: torch.arange(ends[i], ends[i + 1]) for i, name in enumerate(parts)},
     )
+
+
+def fingerprint(data: Dataset) -> str:
+    """A digest of every number of a data set: a run may be resumed only on the data it was started with."""
+    digest = blake2b(digest_size=16)
+    for name, x in sorted(data.fields.items()):
+        digest.update(name.encode() + x.contiguous().numpy().tobytes())
+    if data.scored is not None:
+        digest.update(b"scored" + data.scored.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _cumulate(counts: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from anygatr.lab.report.palette import Look, is_algebra, looks
 from anygatr.lab.report.ranking import by_error
-from anygatr.lab.report.rows import Experiment, Row
+from anygatr.lab.report.rows import ComparisonResults, ResultRow
 from anygatr.lab.report.spread import interval, ratio
 from anygatr.lab.report.theory import theory
 from anygatr.lab.report.wording import listing, measured, times
@@ -11,7 +11,7 @@ FAR = "e3_generalization"
 MORE = "object_generalization"
 
 
-def advice(experiment: Experiment) -> list[tuple[str, str]]:
+def advice(experiment: ComparisonResults) -> list[tuple[str, str]]:
     """(criterion, one sentence) for everything that can be said."""
     names = looks(experiment.models)
     found = [
@@ -29,7 +29,7 @@ def advice(experiment: Experiment) -> list[tuple[str, str]]:
     return [(criterion, sentence) for criterion, sentence in found if sentence]
 
 
-def _simplicity(experiment: Experiment, names: dict[str, Look]) -> str | None:
+def _simplicity(experiment: ComparisonResults, names: dict[str, Look]) -> str | None:
     found = {model: theory(model, experiment.data.get("dim", 3)) for model in experiment.algebras}
     if not found:
         return None
@@ -39,7 +39,7 @@ def _simplicity(experiment: Experiment, names: dict[str, Look]) -> str | None:
     return f"{text}; {names[most].label} the least so: {made_of[most]}." if most != least else f"{text}."
 
 
-def _richness(experiment: Experiment, names: dict[str, Look]) -> str | None:
+def _richness(experiment: ComparisonResults, names: dict[str, Look]) -> str | None:
     kinds = {model: set(theory(model, experiment.data.get("dim", 3)).kinds) for model in experiment.algebras}
     if not kinds:
         return None
@@ -56,7 +56,7 @@ def _richness(experiment: Experiment, names: dict[str, Look]) -> str | None:
     return f"{text}; every kind in these data ({listing(sorted(used))}) exists in all of them." if used else f"{text}."
 
 
-def _expressivity(experiment: Experiment, names: dict[str, Look]) -> str | None:
+def _expressivity(experiment: ComparisonResults, names: dict[str, Look]) -> str | None:
     found = {model: theory(model, experiment.data.get("dim", 3)) for model in experiment.algebras}
     solved = {model: t for model, t in found.items() if t.built is not None and t.total is not None}
     if not solved:
@@ -70,7 +70,7 @@ def _expressivity(experiment: Experiment, names: dict[str, Look]) -> str | None:
     return "; ".join([*short, *([f"{listing(full)} build{'s' * (len(full) == 1)} all"] if full else [])]) + "."
 
 
-def _frugal(experiment: Experiment, names: dict[str, Look], name: str, unit: str, says: str) -> str | None:
+def _frugal(experiment: ComparisonResults, names: dict[str, Look], name: str, unit: str, says: str) -> str | None:
     spreads = {model: experiment.measure(model, name) for model in experiment.algebras}
     known = {model: values for model, values in spreads.items() if values}
     if not known:
@@ -81,7 +81,7 @@ def _frugal(experiment: Experiment, names: dict[str, Look], name: str, unit: str
     return f"{text}; {names[most].label} {times(ratio(known[most], known[least]))}." if most != least else f"{text}."
 
 
-def _stability(experiment: Experiment, names: dict[str, Look]) -> str | None:
+def _stability(experiment: ComparisonResults, names: dict[str, Look]) -> str | None:
     if not experiment.models:
         return None
     diverged = {row.model for row in experiment.rows if row.record.get("nonfinite")}
@@ -92,7 +92,7 @@ def _stability(experiment: Experiment, names: dict[str, Look]) -> str | None:
     return f"{text}; loss spikes: {listing(spiky) if spiky else 'none'}."
 
 
-def _accuracy(experiment: Experiment, names: dict[str, Look], size: int) -> str | None:
+def _accuracy(experiment: ComparisonResults, names: dict[str, Look], size: int) -> str | None:
     ranked = [(model, error) for model, error in by_error(experiment, size) if is_algebra(model)]
     if not ranked:
         return None
@@ -106,7 +106,7 @@ def _accuracy(experiment: Experiment, names: dict[str, Look], size: int) -> str 
     return f"{text}; next {names[second].label}, {times(r)} that: {verdict}."
 
 
-def _shift(experiment: Experiment, names: dict[str, Look], split: str, where: str) -> str | None:
+def _shift(experiment: ComparisonResults, names: dict[str, Look], split: str, where: str) -> str | None:
     n, factors = experiment.reference, {}
     for model in experiment.models:
         growth = experiment.spread(model, n, lambda row: _growth(row, split))
@@ -119,7 +119,7 @@ def _shift(experiment: Experiment, names: dict[str, Look], split: str, where: st
     return f"{text}; that of {names[worst].label}, the most, {times(factors[worst])}." if best != worst else f"{text}."
 
 
-def _growth(row: Row, split: str) -> float | None:
+def _growth(row: ResultRow, split: str) -> float | None:
     moved, here = row.metric(split), row.metric("eval")
     return moved / here if moved is not None and here else None
 

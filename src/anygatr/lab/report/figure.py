@@ -20,7 +20,7 @@ Table = list[list[str]]
 
 
 @dataclass(frozen=True)
-class View:
+class FigureView:
     """One drawing: traces, layout and the numbers behind it, as a table whose first row is its head."""
 
     traces: list[Trace]
@@ -35,7 +35,7 @@ class Figure:
     name: str
     title: str
     caption: str
-    views: dict[str, View]
+    views: dict[str, FigureView]
     height: int = 430
 
 
@@ -44,7 +44,7 @@ def curves(
     series: Mapping[str, Mapping[float, Spread]],
     titles: tuple[str, str],
     trivial: float | None = None,
-) -> View:
+) -> FigureView:
     """One line per model through the means at each x, in a band from the lowest to the highest seed; both axes log."""
     traces, rows = list[Trace](), [[titles[0], *(looks[model].label for model in series)]]
     places = sorted({x for points in series.values() for x in points})
@@ -57,7 +57,7 @@ def curves(
         rows.append(["no learning", *[number(trivial)] * len(series)])
     heights = [y for points in series.values() for values in points.values() for y in values.values]
     layout = {"xaxis": log_axis(titles[0], places, at=places), "yaxis": log_axis(titles[1], heights)}
-    return View(traces, layout, rows)
+    return FigureView(traces, layout, rows)
 
 
 def dots(
@@ -65,7 +65,7 @@ def dots(
     series: Mapping[str, Mapping[str, Spread]],
     title: str,
     reference: tuple[str, float] | None = None,
-) -> View:
+) -> FigureView:
     """One row per model, one dot per series at its mean with whiskers over the seeds; the bar between them is the gap."""
     models = list(dict.fromkeys(model for found in series.values() for model in found))
     labels = [looks[model].label for model in models]
@@ -85,7 +85,7 @@ def dots(
     if reference is not None:
         layout |= vertical(*reference)
         rows.append([reference[0], *[number(reference[1])] * len(series)])
-    return View(traces, layout, rows)
+    return FigureView(traces, layout, rows)
 
 
 def line(look: Look, group: str, points: Mapping[float, Spread], has_markers: bool = True) -> list[Trace]:

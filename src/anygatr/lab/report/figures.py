@@ -6,9 +6,9 @@ from math import exp, log10
 import numpy as np
 
 from anygatr.lab.report.advice import FAR, MORE
-from anygatr.lab.report.figure import Figure, Trace, View, curves, dots, level, line, log_axis
+from anygatr.lab.report.figure import Figure, FigureView, Trace, curves, dots, level, line, log_axis
 from anygatr.lab.report.palette import Look, looks
-from anygatr.lab.report.rows import Experiment, Row
+from anygatr.lab.report.rows import ComparisonResults, ResultRow
 from anygatr.lab.report.spread import FLOOR, Spread, spread
 from anygatr.lab.report.wording import listing, measured
 
@@ -32,7 +32,7 @@ SHIFTS = {"as in training": "eval", "moved far away": FAR, "more objects": MORE,
 GRID = 120  # points of a drawn learning curve
 
 
-def error_figure(experiment: Experiment) -> Figure:
+def error_figure(experiment: ComparisonResults) -> Figure:
     """Error against the number of training samples, as in the paper's figure."""
     styles = looks(experiment.models)
     caption = f"Evaluation error on unseen systems. {_bands(experiment)} Dashed: the error of predicting without learning."
@@ -54,7 +54,7 @@ def error_figure(experiment: Experiment) -> Figure:
     return Figure("error", "Error against number of samples", caption, views, height=480)
 
 
-def gap_figure(experiment: Experiment) -> Figure:
+def gap_figure(experiment: ComparisonResults) -> Figure:
     """Training against validation error, and their ratio."""
     styles, views = looks(experiment.models), {}
     for size in experiment.sizes[::-1]:
@@ -70,7 +70,7 @@ def gap_figure(experiment: Experiment) -> Figure:
     return Figure("gap", "Training and validation error", caption if views else missing, views, height=360)
 
 
-def learning_figure(experiment: Experiment) -> Figure:
+def learning_figure(experiment: ComparisonResults) -> Figure:
     """Validation error and training loss against steps, one view per size."""
     views = {}
     for size in experiment.sizes[::-1]:
@@ -82,7 +82,7 @@ def learning_figure(experiment: Experiment) -> Figure:
     return Figure("learning", "Learning curves", caption if views else "No run recorded its learning curve.", views)
 
 
-def cost_figure(experiment: Experiment) -> Figure:
+def cost_figure(experiment: ComparisonResults) -> Figure:
     """Error against each cost at the reference size: the best models are at the lower left."""
     styles, views = looks(experiment.models), {}
     errors = _errors(experiment, experiment.reference, "eval")
@@ -93,14 +93,14 @@ def cost_figure(experiment: Experiment) -> Figure:
             rows = [["model", title, ERROR]]
             rows += [[styles[model].label, measured(cost), measured(errors[model])] for model, cost in known.items()]
             traces = [_cost_point(styles[model], cost, errors[model]) for model, cost in known.items()]
-            views[label] = View(traces, _cost_axes(title, known, errors), rows)
+            views[label] = FigureView(traces, _cost_axes(title, known, errors), rows)
     caption = (
         f"With {experiment.reference:,} samples; lower left is better. Whiskers go from the lowest to the highest seed."
     )
     return Figure("cost", "What an error costs", caption if views else "No run recorded what it cost.", views)
 
 
-def shift_figure(experiment: Experiment) -> Figure:
+def shift_figure(experiment: ComparisonResults) -> Figure:
     """Error on data like the training data, far away from it, and with more objects."""
     found = {name: _errors(experiment, experiment.reference, split) for name, split in SHIFTS.items()}
     present = {name: errors for name, errors in found.items() if errors}
@@ -113,7 +113,7 @@ def shift_figure(experiment: Experiment) -> Figure:
     return Figure("shift", "Generalisation under shift", caption, {"Shift": view}, height=360)
 
 
-def equivariance_figure(experiment: Experiment) -> Figure:
+def equivariance_figure(experiment: ComparisonResults) -> Figure:
     """How far each trained model is from equivariance."""
     spreads = {model: experiment.measure(model, "equivariance") for model in experiment.models}
     found = {model: values for model, values in spreads.items() if values}
@@ -125,24 +125,24 @@ def equivariance_figure(experiment: Experiment) -> Figure:
     return Figure("equivariance", "Equivariance", caption, {"Equivariance": view}, height=320)
 
 
-def _bands(experiment: Experiment) -> str:
+def _bands(experiment: ComparisonResults) -> str:
     if experiment.seeds < 2:
         return "One seed, hence no bands."
     return "Bands go from the lowest to the highest seed around their geometric mean."
 
 
-def _errors(experiment: Experiment, size: int, split: str) -> dict[str, Spread]:
+def _errors(experiment: ComparisonResults, size: int, split: str) -> dict[str, Spread]:
     found = {model: experiment.error(model, size, split) for model in experiment.models}
     return {model: error for model, error in found.items() if error}
 
 
-def _against_size(experiment: Experiment, model: str, metric: str) -> dict[float, Spread]:
+def _against_size(experiment: ComparisonResults, model: str, metric: str) -> dict[float, Spread]:
     found = {size: experiment.error(model, size, "eval", metric) for size in experiment.sizes}
     return {size: error for size, error in found.items() if error}
 
 
-def _gaps(experiment: Experiment, model: str) -> dict[float, Spread]:
-    def gap(row: Row) -> float | None:
+def _gaps(experiment: ComparisonResults, model: str) -> dict[float, Spread]:
+    def gap(row: ResultRow) -> float | None:
         train, val = row.metric("train"), row.metric("val")
         return val / train if train and val is not None else None
 
@@ -150,7 +150,7 @@ def _gaps(experiment: Experiment, model: str) -> dict[float, Spread]:
     return {size: values for size, values in found.items() if values}
 
 
-def _learning(experiment: Experiment, size: int) -> View | None:
+def _learning(experiment: ComparisonResults, size: int) -> FigureView | None:
     styles, traces, rows = (
         looks(experiment.models),
         list[Trace](),
@@ -176,7 +176,7 @@ def _learning(experiment: Experiment, size: int) -> View | None:
         traces.append(level(experiment.trivial, [0, last]))
     heights = [y for trace in traces for y in trace["y"]]
     step = {"title": {"text": "training step"}, "rangemode": "tozero", "automargin": True, "separatethousands": True}
-    return View(traces, {"xaxis": step, "yaxis": _error_axis(heights, experiment.trivial)}, rows)
+    return FigureView(traces, {"xaxis": step, "yaxis": _error_axis(heights, experiment.trivial)}, rows)
 
 
 def _error_axis(heights: list[float], trivial: float | None) -> dict:

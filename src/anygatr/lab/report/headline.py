@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from anygatr.lab.report.palette import Look, is_algebra, looks
 from anygatr.lab.report.ranking import best_algebra, by_error
-from anygatr.lab.report.rows import Experiment
+from anygatr.lab.report.rows import ComparisonResults
 from anygatr.lab.report.spread import Spread, ratio
 from anygatr.lab.report.wording import count, listing, measured, number, times
 
@@ -21,7 +21,7 @@ class Headline:
     winners: tuple[str, ...] = ()
 
 
-def headline(experiment: Experiment) -> Headline:
+def headline(experiment: ComparisonResults) -> Headline:
     """Which algebra to choose, going by the evaluation error at the reference size."""
     ranked = by_error(experiment)
     algebras = [(model, error) for model, error in ranked if is_algebra(model)]
@@ -44,7 +44,7 @@ def headline(experiment: Experiment) -> Headline:
     return Headline(listing(winners, "or"), tuple(sentences), winners)
 
 
-def caveats(experiment: Experiment) -> list[str]:
+def caveats(experiment: ComparisonResults) -> list[str]:
     """What a reader should know before believing the headline."""
     found = []
     if experiment.asked.get("preliminary"):
@@ -67,7 +67,7 @@ def caveats(experiment: Experiment) -> list[str]:
     return found + [f"{problem.rstrip('.')}." for problem in experiment.problems]
 
 
-def _lowest(experiment: Experiment, names: dict[str, Look], algebras: list[tuple[str, Spread]]) -> str:
+def _lowest(experiment: ComparisonResults, names: dict[str, Look], algebras: list[tuple[str, Spread]]) -> str:
     best, error = algebras[0]
     of = f" over {count(len(error), 'seed')}" if len(error) > 1 else ", one seed"
     text = f"{names[best].label} has the lowest error of the algebras with {experiment.reference:,} training samples: "
@@ -103,7 +103,7 @@ def _outsiders(names: dict[str, Look], ranked: list[tuple[str, Spread]], best: S
 
 
 def _cheaper(
-    experiment: Experiment, names: dict[str, Look], winners: tuple[str, ...], errors: dict[str, Spread]
+    experiment: ComparisonResults, names: dict[str, Look], winners: tuple[str, ...], errors: dict[str, Spread]
 ) -> list[str]:
     pace = {model: experiment.measure(model, "milliseconds_per_step") for model in errors}
     known = {model: values for model, values in pace.items() if values}

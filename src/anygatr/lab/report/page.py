@@ -21,7 +21,7 @@ from anygatr.lab.report.figures import (
 from anygatr.lab.report.headline import Headline, caveats, headline
 from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.ranking import Criterion, Mark, rank
-from anygatr.lab.report.rows import Experiment, load
+from anygatr.lab.report.rows import ComparisonResults, load
 from anygatr.lab.report.settings import differing_settings, environment, shared_settings
 from anygatr.lab.report.surfaces import surfaces_figure
 from anygatr.lab.report.systems import systems_figure
@@ -62,7 +62,7 @@ def write_report(directory: Path, out: Path | None = None) -> Path:
     return unfinished.replace(path)
 
 
-def _page(experiment: Experiment) -> str:
+def _page(experiment: ComparisonResults) -> str:
     drawings = _figures(experiment) if experiment.finished else []
     parts = {drawing.name: (drawing.title, markup.figure(drawing)) for drawing in drawings}
     if experiment.finished:
@@ -95,13 +95,13 @@ NAVIGATION = {
 }
 
 
-def _figures(experiment: Experiment) -> list[Figure]:
+def _figures(experiment: ComparisonResults) -> list[Figure]:
     seen = surfaces_figure(experiment) or systems_figure(experiment)
     numbers = [make(experiment) for make in (error_figure, cost_figure, gap_figure, learning_figure, shift_figure)]
     return [*numbers, seen, equivariance_figure(experiment)]
 
 
-def _top(experiment: Experiment, answer: Headline) -> str:
+def _top(experiment: ComparisonResults, answer: Headline) -> str:
     data = experiment.data
     about = [str(data.get("name", "")), f"{data['dim']}D" if "dim" in data else "", _tokens(data.get("tokens"))]
     lines = [" · ".join(filter(None, ["AnyGATr comparison", *about])), str(data.get("description", ""))]
@@ -124,7 +124,7 @@ def _answer(answer: Headline, names: dict[str, Look]) -> str:
     return listing(coloured, "<i>or</i>")
 
 
-def _facts(experiment: Experiment) -> dict[str, str]:
+def _facts(experiment: ComparisonResults) -> dict[str, str]:
     asked = experiment.asked
     total = len(experiment.rows) + experiment.pending
     facts = {
@@ -149,7 +149,7 @@ def _tokens(tokens: object) -> str:
     )
 
 
-def _ranking(experiment: Experiment) -> list[str]:
+def _ranking(experiment: ComparisonResults) -> list[str]:
     ranked = rank(experiment)
     how = [["criterion", "how our marks are given"], *([criterion.name, criterion.how] for criterion, _ in ranked)]
     sentences = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in advice(experiment))
@@ -176,7 +176,7 @@ def _agreement(ranked: list[tuple[Criterion, dict[str, Mark]]]) -> str:
     return f"We agree with the paper on {same} of {count(len(pairs), 'mark')}." if pairs else ""
 
 
-def _repeat(experiment: Experiment) -> list[str]:
+def _repeat(experiment: ComparisonResults) -> list[str]:
     command = str(experiment.asked.get("command") or "")
     body = []
     if command:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from anygatr.lab.report.palette import is_algebra
-from anygatr.lab.report.rows import Experiment
+from anygatr.lab.report.rows import ComparisonResults
 from anygatr.lab.report.spread import Ratio, Spread, ratio
 from anygatr.lab.report.theory import theory
 from anygatr.lab.report.wording import count, measured, number
@@ -31,19 +31,19 @@ class Criterion:
     name: str
     how: str
     """How the marks are given."""
-    judge: Callable[[Experiment], dict[str, Mark]]
+    judge: Callable[[ComparisonResults], dict[str, Mark]]
     paper: dict[str, int]
     """The paper's marks; empty where it gives none."""
     is_measured: bool = True
 
 
-def rank(experiment: Experiment) -> list[tuple[Criterion, dict[str, Mark]]]:
+def rank(experiment: ComparisonResults) -> list[tuple[Criterion, dict[str, Mark]]]:
     """Every criterion that can be judged, with the mark of each model it concerns."""
     judged = [(criterion, criterion.judge(experiment)) for criterion in CRITERIA]
     return [(criterion, marks) for criterion, marks in judged if marks]
 
 
-def by_error(experiment: Experiment, size: int | None = None) -> list[tuple[str, Spread]]:
+def by_error(experiment: ComparisonResults, size: int | None = None) -> list[tuple[str, Spread]]:
     """Models with their evaluation error at a size (the reference), best first."""
     at = experiment.reference if size is None else size
     errors = {model: experiment.error(model, at) for model in experiment.models}
@@ -55,7 +55,7 @@ def best_algebra(spreads: dict[str, Spread]) -> str:
     return min(spreads, key=lambda model: (not is_algebra(model), spreads[model].mean))
 
 
-def _simplicity(experiment: Experiment) -> dict[str, Mark]:
+def _simplicity(experiment: ComparisonResults) -> dict[str, Mark]:
     found = {model: theory(model, experiment.data.get("dim", 3)) for model in experiment.algebras}
     fewest = min((t.pieces for t in found.values()), default=1)
     return {
@@ -64,14 +64,14 @@ def _simplicity(experiment: Experiment) -> dict[str, Mark]:
     }
 
 
-def _richness(experiment: Experiment) -> dict[str, Mark]:
+def _richness(experiment: ComparisonResults) -> dict[str, Mark]:
     kinds = {model: len(theory(model, experiment.data.get("dim", 3)).kinds) for model in experiment.algebras}
     richest = max(kinds.values(), default=1)
     share = {model: n / richest for model, n in kinds.items()}
     return {model: Mark(f"{n} kinds", 3 if n == richest else 2 if share[model] >= RICH else 1) for model, n in kinds.items()}
 
 
-def _expressivity(experiment: Experiment) -> dict[str, Mark]:
+def _expressivity(experiment: ComparisonResults) -> dict[str, Mark]:
     found = {model: theory(model, experiment.data.get("dim", 3)) for model in experiment.algebras}
     return {
         model: Mark(f"{t.built} of {t.total}", 3 if t.built == t.total else 1)
@@ -80,11 +80,11 @@ def _expressivity(experiment: Experiment) -> dict[str, Mark]:
     }
 
 
-def _stability(experiment: Experiment) -> dict[str, Mark]:
+def _stability(experiment: ComparisonResults) -> dict[str, Mark]:
     return {model: _stability_of(experiment, model) for model in experiment.models}
 
 
-def _stability_of(experiment: Experiment, model: str) -> Mark:
+def _stability_of(experiment: ComparisonResults, model: str) -> Mark:
     runs = [row for row in experiment.rows if row.model == model]
     broken = sum(bool(row.record.get("nonfinite")) for row in runs)
     steps = sum(row.value("steps") or 0 for row in runs)
@@ -98,21 +98,21 @@ def _stability_of(experiment: Experiment, model: str) -> Mark:
     return Mark(text, 1 if broken else 3 - (rate > SPIKES) - (largest > COEFFICIENT), len(runs) < 2)
 
 
-def _cost(name: str, unit: str) -> Callable[[Experiment], dict[str, Mark]]:
+def _cost(name: str, unit: str) -> Callable[[ComparisonResults], dict[str, Mark]]:
     return lambda experiment: _against_best({model: experiment.measure(model, name) for model in experiment.models}, unit)
 
 
-def _memory(experiment: Experiment) -> dict[str, Mark]:
+def _memory(experiment: ComparisonResults) -> dict[str, Mark]:
     """Sure even from one seed: it is counted, and depends on shapes alone."""
     found = _cost("training_memory_mb", "MB")(experiment)
     return {model: replace(mark, is_unsure=False) for model, mark in found.items()}
 
 
-def _performance(experiment: Experiment) -> dict[str, Mark]:
+def _performance(experiment: ComparisonResults) -> dict[str, Mark]:
     return _against_best({model: experiment.error(model, experiment.reference) for model in experiment.models})
 
 
-def _data_efficiency(experiment: Experiment) -> dict[str, Mark]:
+def _data_efficiency(experiment: ComparisonResults) -> dict[str, Mark]:
     smallest = experiment.sizes[:1] if len(experiment.sizes) > 1 else ()
     return _against_best({model: experiment.error(model, n) for n in smallest for model in experiment.models})
 

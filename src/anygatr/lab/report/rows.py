@@ -13,14 +13,14 @@ import numpy as np
 
 from anygatr.lab.report.palette import is_algebra
 from anygatr.lab.report.spread import Spread, spread
-from anygatr.lab.state import read_rows
+from anygatr.lab.training.state import read_rows
 
 VERSION = 1
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One finished or failed run."""
 
     model: str
@@ -47,13 +47,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ComparisonResults:
     """A comparison: what was asked, what came back, and what could not be read."""
 
     directory: Path
     asked: dict[str, Any]
     """The contents of experiment.json."""
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     predictions: dict[str, Arrays]
     problems: tuple[str, ...] = field(default=())
     """One sentence per file that had to be skipped."""
@@ -64,12 +64,12 @@ class Experiment:
         return self.asked["data"]
 
     @cached_property
-    def finished(self) -> tuple[Row, ...]:
+    def finished(self) -> tuple[ResultRow, ...]:
         """The runs that ended with a finite error."""
         return tuple(row for row in self.rows if row.is_ok)
 
     @cached_property
-    def failed(self) -> tuple[Row, ...]:
+    def failed(self) -> tuple[ResultRow, ...]:
         """The runs that did not."""
         return tuple(row for row in self.rows if not row.is_ok)
 
@@ -111,11 +111,11 @@ class Experiment:
         """The error of a predictor that learned nothing."""
         return _finite(self.data.get("trivial_mse"))
 
-    def select(self, model: str, size: int) -> tuple[Row, ...]:
+    def select(self, model: str, size: int) -> tuple[ResultRow, ...]:
         """The finished runs of a model at a size, by seed."""
         return tuple(row for row in self.finished if (row.model, row.size) == (model, size))
 
-    def spread(self, model: str, size: int, read: Callable[[Row], float | None]) -> Spread | None:
+    def spread(self, model: str, size: int, read: Callable[[ResultRow], float | None]) -> Spread | None:
         """What `read` finds in the seeds of a model at a size."""
         return spread(read(row) for row in self.select(model, size))
 
@@ -128,7 +128,7 @@ class Experiment:
         return self.spread(model, self.reference, lambda row: row.value(name))
 
 
-def load(directory: Path) -> Experiment:
+def load(directory: Path) -> ComparisonResults:
     """Read a comparison directory. Raises only if it is not one; single unreadable files become `problems`."""
     directory = Path(directory)
     asked = _experiment(directory)
@@ -147,7 +147,7 @@ def load(directory: Path) -> Experiment:
         except (ValueError, OSError, EOFError, zipfile.BadZipFile) as problem:
             problems.append(f"predictions/{path.name} was skipped: {problem}")
     order = sorted(rows, key=lambda row: (row.model, row.size, row.seed))
-    return Experiment(directory, asked, tuple(order), predictions, tuple(problems))
+    return ComparisonResults(directory, asked, tuple(order), predictions, tuple(problems))
 
 
 def _experiment(directory: Path) -> dict[str, Any]:
@@ -167,13 +167,13 @@ def _experiment(directory: Path) -> dict[str, Any]:
     return asked
 
 
-def _row(record: dict[str, Any]) -> Row:
+def _row(record: dict[str, Any]) -> ResultRow:
     for key, kind in (("model", str), ("size", int), ("seed", int), ("status", str)):
         if not isinstance(record.get(key), kind):
             raise ValueError(f"{key}={record.get(key)!r} should be of type {kind.__name__}")
-    row = Row(record["model"], record["size"], record["seed"], record["status"] == "ok", record.get("error"), record)
+    row = ResultRow(record["model"], record["size"], record["seed"], record["status"] == "ok", record.get("error"), record)
     if row.is_ok and row.metric("eval") is None:
-        return Row(row.model, row.size, row.seed, False, "its evaluation error is missing or not finite", record)
+        return ResultRow(row.model, row.size, row.seed, False, "its evaluation error is missing or not finite", record)
     return row
 
 

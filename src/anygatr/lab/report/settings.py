@@ -3,15 +3,15 @@
 from typing import Any
 
 from anygatr.lab.report.palette import looks
-from anygatr.lab.report.rows import Experiment
+from anygatr.lab.report.rows import ComparisonResults
 
 
-def shared_settings(experiment: Experiment) -> list[list[str]]:
+def shared_settings(experiment: ComparisonResults) -> list[list[str]]:
     """[setting, value] of every setting that has one value in all runs."""
     return [[key, next(iter(values))] for key, values in sorted(_values(experiment).items()) if len(values) == 1]
 
 
-def differing_settings(experiment: Experiment) -> list[list[str]]:
+def differing_settings(experiment: ComparisonResults) -> list[list[str]]:
     """A table, head first: settings that differ, and their values for each model. Empty if none does."""
     differing = [key for key, values in sorted(_values(experiment).items()) if len(values) > 1]
     names = looks(experiment.models)
@@ -19,12 +19,12 @@ def differing_settings(experiment: Experiment) -> list[list[str]]:
     return [["setting", *(names[model].label for model in experiment.models)], *rows] if rows else []
 
 
-def environment(experiment: Experiment) -> list[list[str]]:
+def environment(experiment: ComparisonResults) -> list[list[str]]:
     """[what, value] of the machine and the versions."""
     return [[key, str(value)] for key, value in (experiment.asked.get("environment") or {}).items()]
 
 
-def _values(experiment: Experiment) -> dict[str, set[str]]:
+def _values(experiment: ComparisonResults) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row in experiment.finished:
         for key, value in _flat(row.record.get("config") or {}).items():
@@ -33,7 +33,7 @@ def _values(experiment: Experiment) -> dict[str, set[str]]:
     return {key: values for key, values in found.items() if key not in ("model", "size", "seed", "out")}
 
 
-def _of_model(experiment: Experiment, model: str, key: str) -> str:
+def _of_model(experiment: ComparisonResults, model: str, key: str) -> str:
     rows = [row for row in experiment.finished if row.model == model]
     values = {_flat(row.record.get("config") or {}).get(key, "") for row in rows}
     return ", ".join(sorted(values))

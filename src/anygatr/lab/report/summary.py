@@ -8,15 +8,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from anygatr.lab.config.report import ReportConfig
 from anygatr.lab.report.advice import advice
 from anygatr.lab.report.headline import caveats, headline
 from anygatr.lab.report.page import write_report
 from anygatr.lab.report.palette import looks
 from anygatr.lab.report.ranking import by_error
-from anygatr.lab.report.rows import Experiment, load
+from anygatr.lab.report.rows import ComparisonResults, load
 from anygatr.lab.report.spread import ratio
 from anygatr.lab.report.wording import measured, times
-from anygatr.lab.report_config import ReportConfig
 
 
 def show_report(config: ReportConfig) -> None:
@@ -45,7 +45,7 @@ def summarise(directory: Path) -> RenderableType:
     return Group(*parts)
 
 
-def _table(experiment: Experiment) -> Table:
+def _table(experiment: ComparisonResults) -> Table:
     names = looks(experiment.models)
     title = f"{experiment.data.get('name', 'data')}, {experiment.reference:,} training samples"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
@@ -61,7 +61,7 @@ def _table(experiment: Experiment) -> Table:
     return table
 
 
-def _advice(experiment: Experiment) -> Table:
+def _advice(experiment: ComparisonResults) -> Table:
     table = Table.grid(padding=(0, 2))
     for criterion, sentence in advice(experiment):
         table.add_row(Text(criterion, style="bold"), Text(sentence))

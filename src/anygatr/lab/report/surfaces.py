@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from anygatr.lab.report.figure import INK, Figure, Trace, View
+from anygatr.lab.report.figure import INK, Figure, FigureView, Trace
 from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.ranking import by_error
-from anygatr.lab.report.rows import Arrays, Experiment
+from anygatr.lab.report.rows import Arrays, ComparisonResults
 from anygatr.lab.report.wording import number
 
 ARROWS = 350
@@ -44,7 +44,7 @@ class Wall:
         return float(np.sqrt((self.deviation(model)[self.scored] ** 2).sum() / max(square.sum(), 1e-300)))
 
 
-def surfaces_figure(experiment: Experiment) -> Figure | None:
+def surfaces_figure(experiment: ComparisonResults) -> Figure | None:
     """The stored surfaces, one view each; None if the samples are no surfaces with a field of vectors."""
     targets, fields = experiment.data.get("targets") or {}, experiment.data.get("fields") or {}
     target = next((name for name, kind in targets.items() if kind == "vector"), None)
@@ -95,7 +95,7 @@ def _laid(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centred @ axes, axes
 
 
-def _view(wall: Wall, styles: Mapping[str, Look], target: str, unit: str, length: str) -> View:
+def _view(wall: Wall, styles: Mapping[str, Look], target: str, unit: str, length: str) -> FigureView:
     models = list(wall.predicted)
     strength = np.linalg.norm(wall.true, axis=1)
     high = float(np.quantile(strength, 0.99))
@@ -121,7 +121,7 @@ def _view(wall: Wall, styles: Mapping[str, Look], target: str, unit: str, length
         "legend": {"x": 0, "xanchor": "left", "y": 0, "yanchor": "top"},
         "margin": {"l": 4, "r": 4, "t": 52, "b": 36},
     }
-    return View(traces, layout, _numbers(wall, styles, unit))
+    return FigureView(traces, layout, _numbers(wall, styles, unit))
 
 
 def _mesh(wall: Wall, values: np.ndarray, scene: str, axis: str) -> Trace:

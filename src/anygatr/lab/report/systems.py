@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from anygatr.lab.report.figure import INK, MUTED, Figure, Trace, View
+from anygatr.lab.report.figure import INK, MUTED, Figure, FigureView, Trace
 from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.ranking import by_error
-from anygatr.lab.report.rows import Arrays, Experiment
+from anygatr.lab.report.rows import Arrays, ComparisonResults
 from anygatr.lab.report.wording import number
 
 ARROW = 0.15  # median length of a drawn vector, in parts of the system's extent
@@ -34,7 +34,7 @@ class Scene:
         return float(np.median(moved) / max(np.ptp(self.true, axis=0).max(), 1e-12))
 
 
-def systems_figure(experiment: Experiment) -> Figure:
+def systems_figure(experiment: ComparisonResults) -> Figure:
     """The stored systems in space, the most legible first, or a scatter of predicted against true values."""
     order = [model for model, _ in by_error(experiment)]
     stored = {model: experiment.predictions[model] for model in order if model in experiment.predictions}
@@ -59,7 +59,7 @@ def _agrees(arrays: Arrays, target: str, true: np.ndarray) -> bool:
     return own is not None and predicted is not None and predicted.shape == true.shape and np.array_equal(own, true)
 
 
-def _truth(experiment: Experiment, stored: Mapping[str, Arrays]) -> tuple[str, str, Arrays] | None:
+def _truth(experiment: ComparisonResults, stored: Mapping[str, Arrays]) -> tuple[str, str, Arrays] | None:
     """The target to show (points before vectors before the rest), its kind, and the arrays it lies in."""
     kinds = experiment.data.get("targets") or {}
     order = sorted(kinds, key=lambda name: ORDER.index(kinds[name]) if kinds[name] in ORDER else len(ORDER))
@@ -70,7 +70,7 @@ def _truth(experiment: Experiment, stored: Mapping[str, Arrays]) -> tuple[str, s
     return None
 
 
-def _place(experiment: Experiment, arrays: Arrays) -> str | None:
+def _place(experiment: ComparisonResults, arrays: Arrays) -> str | None:
     """The input field that says where each token is."""
     fields = experiment.data.get("fields") or {}
     return next((name for name, kind in fields.items() if kind == "point" and name in arrays), None)
@@ -107,7 +107,7 @@ def _scale(system: np.ndarray, vectors: np.ndarray) -> float:
 
 def _space(scenes: list[Scene], styles: Mapping[str, Look], kind: str, dim: int) -> Figure:
     views = {
-        f"System {i}": View(_traces(scene, styles, kind), _layout(dim), _deviations(scene, styles))
+        f"System {i}": FigureView(_traces(scene, styles, kind), _layout(dim), _deviations(scene, styles))
         for i, scene in enumerate(scenes, 1)
     }
     what = {
@@ -207,7 +207,7 @@ def _scatter(true: np.ndarray, predicted: dict[str, np.ndarray], styles: Mapping
         "yaxis": {"title": {"text": f"predicted {target}"}, "automargin": True},
     }
     caption = f"Predicted against true {target} for a few evaluation samples: a perfect model lies on the dashed line."
-    return Figure("systems", TITLE, caption, {"Scatter": View(traces, layout, rows)})
+    return Figure("systems", TITLE, caption, {"Scatter": FigureView(traces, layout, rows)})
 
 
 def _kind(points: np.ndarray) -> str:

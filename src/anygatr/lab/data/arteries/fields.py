@@ -16,17 +16,12 @@ import torch
 
 from anygatr.lab.data.arteries.corners import corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset, splits
+from anygatr.lab.data.arteries.names import FULL, INFLOW, INPUTS, TARGETS
 from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.store import ArteryFile
 from anygatr.lab.data.arteries.surface import surface_sample
 from anygatr.lab.data.dataset import Dataset
 
-INPUTS = {"position": "point", "wall": "plane", "geodesic": "scalar"}
-TARGETS = {"wss": "vector"}
-INFLOW = "inflow"
-UNITS = {"position": "cm", "wall": "cm", "geodesic": "cm", INFLOW: "cm/s", "wss": "dyn/cm²"}
-FULL = "full_resolution"
-"""The split that holds the test arteries with all their nodes."""
 SURFACES = (".vtp", ".stl", ".ply")
 
 
@@ -105,7 +100,7 @@ def velocities(path: str | Path) -> dict[str, float] | None:
 
 def is_artery_file(path: str | Path) -> bool:
     """Whether a file has the layout of the published arteries: a group per artery with its surface and its stress."""
-    if Path(path).suffix not in (".h5", ".hdf5") or not Path(path).is_file():
+    if not Path(path).is_file():
         return False
     try:
         with h5py.File(path, "r") as file:

@@ -35,7 +35,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class Progress:
+class ArteryProgress:
     """Where a run stands."""
 
     done: int
@@ -53,7 +53,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Report:
+class ArteryReport:
     """What a run made."""
 
     path: Path
@@ -75,7 +75,7 @@ class Report:
         return "\n".join(lines)
 
 
-def generate(config: ArteryConfig, progress: Callable[[Progress], None] = lambda _: None) -> Report:
+def generate(config: ArteryConfig, progress: Callable[[ArteryProgress], None] = lambda _: None) -> ArteryReport:
     """Make, or continue, the file of a configuration.
 
     `progress` is called once at the start and after each artery.
@@ -89,7 +89,7 @@ def generate(config: ArteryConfig, progress: Callable[[Progress], None] = lambda
     def report(finished: int) -> None:
         seconds = time.monotonic() - started
         eta = seconds / finished * (len(todo) - finished) if finished else None
-        progress(Progress(config.count - len(todo) + finished, config.count, rejected, seconds, eta))
+        progress(ArteryProgress(config.count - len(todo) + finished, config.count, rejected, seconds, eta))
 
     report(0)
     for finished, (_, attempts) in enumerate(_run(config, todo), start=1):
@@ -99,12 +99,12 @@ def generate(config: ArteryConfig, progress: Callable[[Progress], None] = lambda
     return summarise(config.out)
 
 
-def summarise(path: Path) -> Report:
+def summarise(path: Path) -> ArteryReport:
     """The report of a finished file, from its attributes."""
     with h5py.File(path, "r") as file:
         rejections = [r for group in file.values() for r in json.loads(group.attrs["rejected"])]
         seconds = float(np.mean([group.attrs["cpu_seconds"] for group in file.values()]))
-        return Report(path, len(file), tuple(rejections), seconds)
+        return ArteryReport(path, len(file), tuple(rejections), seconds)
 
 
 def make_artery(config: ArteryConfig, number: int) -> Artery:

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from anygatr.lab.data.arteries.mesh import face_areas, face_normals, surface_problems
 from anygatr.lab.data.arteries.preprocess import Kind, Sample, preprocess
 from anygatr.lab.data.arteries.store import INLET_KEYS, Artery, BadArteryError
-from anygatr.lab.data.arteries.vtp import read_vtp
+from anygatr.lab.data.vtp import read_vtp
 
 Index = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ PLY_TYPES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Surface:
+class SurfaceMesh:
     """A triangulated surface as it is in its file."""
 
     pos: NDArray[np.float64]
@@ -40,7 +40,7 @@ class Surface:
     """Point data, where the format has them."""
 
 
-def read_surface(path: str | Path) -> Surface:
+def read_surface(path: str | Path) -> SurfaceMesh:
     """Read a surface by the ending of its name; polygons are split into triangles, equal STL corners merged."""
     path = Path(path)
     readers = {".vtp": _read_vtp, ".stl": _read_stl, ".ply": _read_ply}
@@ -76,7 +76,7 @@ def surface_sample(
     return preprocess(Artery(Path(path).name, pos, surface.face, np.zeros_like(pos), cap), kind)
 
 
-def find_cap(surface: Surface, near: tuple[float, float, float]) -> Index:
+def find_cap(surface: SurfaceMesh, near: tuple[float, float, float]) -> Index:
     """Vertices of the flat part of the surface that contains the face nearest to a point."""
     normals = face_normals(surface.pos, surface.face)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
@@ -104,12 +104,12 @@ def _roundness(pos: NDArray[np.float64], face: Index) -> float:
     return float(4 * np.pi * face_areas(pos, face).sum() / perimeter**2) if perimeter else 0.0
 
 
-def _read_vtp(path: Path) -> Surface:
+def _read_vtp(path: Path) -> SurfaceMesh:
     points, polygons, data = read_vtp(path)
-    return Surface(points.astype(np.float64), _fans(polygons), data)
+    return SurfaceMesh(points.astype(np.float64), _fans(polygons), data)
 
 
-def _read_stl(path: Path) -> Surface:
+def _read_stl(path: Path) -> SurfaceMesh:
     raw = path.read_bytes()
     count = int(np.frombuffer(raw[80:84], "<u4")[0]) if len(raw) >= 84 else -1
     if len(raw) == 84 + 50 * count:
@@ -121,10 +121,10 @@ def _read_stl(path: Path) -> Surface:
     else:
         raise ValueError(f"{path} is not an STL file: {len(raw)} bytes for {count} triangles")
     pos, number = np.unique(corners, axis=0, return_inverse=True)
-    return Surface(pos, number.reshape(-1, 3).astype(np.int64))
+    return SurfaceMesh(pos, number.reshape(-1, 3).astype(np.int64))
 
 
-def _read_ply(path: Path) -> Surface:
+def _read_ply(path: Path) -> SurfaceMesh:
     raw = path.read_bytes()
     end = re.search(rb"end_header\r?\n", raw)
     if end is None or not raw.startswith(b"ply"):
@@ -149,7 +149,7 @@ def _read_ply(path: Path) -> Surface:
         elif name == "face":
             which = next(k for k, p in enumerate(properties) if p[-1] in {"vertex_indices", "vertex_index"})
             polygons = [np.asarray(row[which], dtype=np.int64) for row in rows]
-    return Surface(pos, _fans(polygons), arrays)
+    return SurfaceMesh(pos, _fans(polygons), arrays)
 
 
 class _Cursor:

@@ -29,7 +29,7 @@ class NoConvergenceError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Step:
+class NewtonStep:
     """One nonlinear step, for the record."""
 
     method: str
@@ -45,19 +45,19 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class FlowState:
     """Velocity and pressure at all nodes, given values included."""
 
     velocity: Array
     pressure: Array
 
-    def moved(self, direction: State, length: float) -> State:
+    def moved(self, direction: FlowState, length: float) -> FlowState:
         """This state plus `length` times the direction."""
-        return State(self.velocity + length * direction.velocity, self.pressure + length * direction.pressure)
+        return FlowState(self.velocity + length * direction.velocity, self.pressure + length * direction.pressure)
 
-    def sped_up(self, factor: float) -> State:
+    def sped_up(self, factor: float) -> FlowState:
         """A guess for the inlet velocity times `factor`: the pressure grows between linearly and with the square."""
-        return State(factor * self.velocity, factor**1.5 * self.pressure)
+        return FlowState(factor * self.velocity, factor**1.5 * self.pressure)
 
 
 class Equations(Protocol):
@@ -65,16 +65,16 @@ class Equations(Protocol):
 
     unknowns: Unknowns
 
-    def guess(self) -> State:
+    def guess(self) -> FlowState:
         """A flow to start from; its inlet velocity is the boundary condition."""
 
-    def with_inlet(self, state: State, fraction: float) -> State:
+    def with_inlet(self, state: FlowState, fraction: float) -> FlowState:
         """The state with a fraction of the boundary condition at its inlet."""
 
-    def residual(self, state: State) -> tuple[Array, Array]:
+    def residual(self, state: FlowState) -> tuple[Array, Array]:
         """Momentum (nodes, 3) and continuity (pressures,) residuals."""
 
-    def matrix(self, state: State, newton: bool) -> FlowMatrix:
+    def matrix(self, state: FlowState, newton: bool) -> FlowMatrix:
         """Derivative of the residual, or with the convecting velocity frozen."""
 
     def imbalance(self, momentum: Array, continuity: Array) -> float:
@@ -87,20 +87,20 @@ class Iteration:
     def __init__(self, equations: Equations, tolerance: float) -> None:
         self.equations = equations
         self.tolerance = tolerance
-        self.steps: list[Step] = []
+        self.steps: list[NewtonStep] = []
         self.factorisations = 0
         self._factors: LayeredLU | None = None
 
-    def solve(self) -> State:
+    def solve(self) -> FlowState:
         """The flow at full velocity; raises NoConvergenceError."""
         try:
             return self.iterate(self.equations.guess(), 1.0, PICARD_STEPS)
         except NoConvergenceError:
             return self.continuation()
 
-    def continuation(self) -> State:
+    def continuation(self) -> FlowState:
         """Raise the inlet velocity in steps that adapt to success, each flow predicted from the two before it."""
-        path: list[tuple[float, State]] = []
+        path: list[tuple[float, FlowState]] = []
         reached, step = 0.0, FIRST_FRACTION
         while reached < 1.0:
             fraction = reached + step
@@ -115,7 +115,7 @@ class Iteration:
             step = min(GROWTH * step, 1.0 - reached)
         return state
 
-    def iterate(self, state: State, fraction: float, picard_steps: int) -> State:
+    def iterate(self, state: FlowState, fraction: float, picard_steps: int) -> FlowState:
         """Solve for `fraction` of the inlet velocity, starting from `state`."""
         state = self.equations.with_inlet(state, fraction)
         tolerance = self.tolerance if fraction == 1.0 else max(self.tolerance, PATH_TOLERANCE)
@@ -125,7 +125,7 @@ class Iteration:
             method = "newton" if newton else "picard"
             residual, imbalance = self._residual(state)
             if imbalance < tolerance:
-                self.steps.append(Step(method, fraction, imbalance, 0, 1.0))
+                self.steps.append(NewtonStep(method, fraction, imbalance, 0, 1.0))
                 return state
             if not np.isfinite(imbalance):
                 break
@@ -134,16 +134,16 @@ class Iteration:
             if newton and n:  # as accurate as Newton's own quadratic convergence deserves (Eisenstat and Walker)
                 rtol = float(np.clip(0.5 * (size / before) ** 2, 1e-4, 1e-1))
             update, iterations = self._linear_solve(matrix, -residual, rtol)
-            direction = State(*self.equations.unknowns.spread(update))
+            direction = FlowState(*self.equations.unknowns.spread(update))
             damping = self._damping(state, direction, residual, matrix @ update) if newton else 1.0
-            self.steps.append(Step(method, fraction, imbalance, iterations, damping))
+            self.steps.append(NewtonStep(method, fraction, imbalance, iterations, damping))
             small = small + 1 if damping < SMALL_DAMPING else 0
             if small == 2:
                 break
             state = state.moved(direction, damping)
         raise NoConvergenceError(f"imbalance {imbalance:.1e} after {n} steps at {100 * fraction:.0f} % of the velocity")
 
-    def _damping(self, state: State, direction: State, residual: Array, slope: Array) -> float:
+    def _damping(self, state: FlowState, direction: FlowState, residual: Array, slope: Array) -> float:
         """The step length in (0, 1] of the smallest residual, exactly.
 
         The residual is quadratic, r + t s + t^2 c, so its squared norm is a quartic of the length t.
@@ -160,7 +160,7 @@ class Iteration:
         lengths = np.append(roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)], 1.0)
         return float(lengths[np.polyval(quartic, lengths).argmin()])
 
-    def _predict(self, path: list[tuple[float, State]], fraction: float) -> State:
+    def _predict(self, path: list[tuple[float, FlowState]], fraction: float) -> FlowState:
         """The line through the last two flows, or the last one, or the guess; each sped up to the velocity first."""
         if not path:
             return self.equations.guess().sped_up(fraction)
@@ -172,7 +172,7 @@ class Iteration:
         change = scaled.moved(old.sped_up(fraction / earlier), -1.0)
         return scaled.moved(change, (fraction - last) / (last - earlier))
 
-    def _residual(self, state: State) -> tuple[Array, float]:
+    def _residual(self, state: FlowState) -> tuple[Array, float]:
         momentum, continuity = self.equations.residual(state)
         return self.equations.unknowns.gather(momentum, continuity), self.equations.imbalance(momentum, continuity)
 

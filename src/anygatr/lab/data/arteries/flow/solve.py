@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anygatr.lab.data.arteries.flow.element import ElementIntegrals
 from anygatr.lab.data.arteries.flow.grid import Resolution, TubeGrid, tube_grid
 from anygatr.lab.data.arteries.flow.linear import FlowMatrix, Unknowns
-from anygatr.lab.data.arteries.flow.newton import Iteration, NoConvergenceError, State, Step
+from anygatr.lab.data.arteries.flow.newton import FlowState, Iteration, NewtonStep, NoConvergenceError
 from anygatr.lab.data.arteries.vessel import Vessel
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ class Flow:
     """(pressures,), dyn/cm^2; the do-nothing outlet fixes its level near zero there."""
     reaction: Array
     """(nodes, 3), dyn: residual of the momentum equation where the velocity is given, the force held by the wall."""
-    steps: tuple[Step, ...]
+    steps: tuple[NewtonStep, ...]
     """The nonlinear iteration, failed attempts included."""
     backflow: float
     """Inward over outward volume flux at the outlet."""
@@ -79,7 +79,7 @@ class FlowProblem:
         self.points = vessel.lumen(self.stations, self.grid.disk.points).reshape(-1, 3)
         self.integrals = ElementIntegrals(self.points[self.grid.elements])
 
-    def guess(self) -> State:
+    def guess(self) -> FlowState:
         """The Poiseuille profile of the local radius along the centreline; its inlet plane is the boundary condition."""
         radius = self.vessel.lumen_radius(self.stations)
         mean = self.vessel.reynolds * VISCOSITY / (DENSITY * 2 * self.vessel.radius)
@@ -87,15 +87,15 @@ class FlowProblem:
         profile[self.grid.disk.wall] = 0.0
         speed = (self.vessel.radius / radius[:, None]) ** 2 * profile
         velocity = speed[:, :, None] * self.vessel.frames(self.stations)[3][:, None]
-        return State(velocity.reshape(-1, 3), np.zeros(len(self.unknowns.pressure)))
+        return FlowState(velocity.reshape(-1, 3), np.zeros(len(self.unknowns.pressure)))
 
-    def with_inlet(self, state: State, fraction: float) -> State:
+    def with_inlet(self, state: FlowState, fraction: float) -> FlowState:
         """The state with a fraction of the inflow as its inlet plane."""
         velocity = state.velocity.copy()
         velocity[self.grid.inlet] = fraction * self.guess().velocity[self.grid.inlet]
-        return State(velocity, state.pressure)
+        return FlowState(velocity, state.pressure)
 
-    def residual(self, state: State) -> tuple[Array, Array]:
+    def residual(self, state: FlowState) -> tuple[Array, Array]:
         """Momentum (nodes, 3) and continuity (pressures,) residuals, the equations of given velocities included."""
         integrals, nodes, corners = self.integrals, self.grid.elements, self.grid.element_pressures
         u, p = state.velocity[nodes], state.pressure[corners]
@@ -107,7 +107,7 @@ class FlowProblem:
         volume = np.bincount(corners.ravel(), continuity.ravel(), len(state.pressure)).astype(np.float64)
         return np.stack(columns, axis=1), volume
 
-    def matrix(self, state: State, newton: bool) -> FlowMatrix:
+    def matrix(self, state: FlowState, newton: bool) -> FlowMatrix:
         """Derivative of the residual; without `newton` the convecting velocity is frozen (Picard)."""
         integrals, u = self.integrals, state.velocity[self.grid.elements]
         blocks = np.zeros((len(u), 89, 89))
@@ -123,7 +123,7 @@ class FlowProblem:
         blocks[:, :81, 81:] = np.swapaxes(blocks[:, 81:, :81], 1, 2)
         return FlowMatrix(self.unknowns, blocks)
 
-    def backflow(self, state: State) -> float:
+    def backflow(self, state: FlowState) -> float:
         """Inward over outward volume flux through the outlet."""
         outlet = self.grid.outlet
         corners = self.points[outlet][self.grid.disk.triangles]

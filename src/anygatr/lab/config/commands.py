@@ -1,0 +1,206 @@
+"""The laboratory's commands as frozen dataclasses: training, comparing, predicting, advising. Imports no torch."""
+
+import shlex
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from tyro.conf import Positional
+
+from anygatr.lab.config.recipe import Precision, Preset, Recipe, recipe
+
+Match = Literal["steps", "time", "params"]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data, and what its fields are."""
+
+    data: str = "nbody"
+    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there.
+    Files of arteries are recognised by their layout."""
+    inputs: tuple[str, ...] = ()
+    """Input fields as name:kind, such as position:point charge:scalar. None are needed for n-body and artery files."""
+    target: tuple[str, ...] = ()
+    """Fields to predict as name:kind."""
+    dim: int | None = None
+    """Dimension of space; default: the one in which all columns fit their kinds."""
+    per: Literal["token", "sample"] | None = None
+    """Whether targets belong to tokens or samples; default: recognised by their shape."""
+    nodes: Literal["corners", "all"] | None = None
+    """Of artery files, the wall's nodes to train on: the corners of the flow solver's elements (a quarter of them), or all.
+    Default: corners where the file knows them."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How to train. Every setting left out comes from the preset."""
+
+    preset: Preset | None = None
+    """laptop: useful in minutes on two cores. figure: the small budget at which the paper's n-body figure is repeated.
+    paper: 20 blocks, 32 + 128 channels, 50 000 steps. arteries and
+    paper_arteries: the same for artery walls. Default: laptop, and arteries for artery files."""
+    steps: int | None = None
+    """Updates of the weights."""
+    batch: int | None = None
+    """Samples in a batch."""
+    lr: float | None = None
+    """Learning rate at the start."""
+    lr_end: float | None = None
+    """Learning rate at the end."""
+    blocks: int | None = None
+    """Transformer blocks."""
+    mv: int | None = None
+    """Multivector channels."""
+    s: int | None = None
+    """Scalar channels."""
+    heads: int | None = None
+    """Attention heads."""
+    origin: str | None = None
+    """Subtracted before embedding: mean, the name of a field of weights, or none. Default: mass for n-body, else mean."""
+    clip: float | None = None
+    """Largest global norm of the gradient."""
+    regulariser: float | None = None
+    """Weight of (|a| - 1)^2 for the homogeneous weight a of predicted points."""
+    ema: float | None = None
+    """Validate a running average of the weights with this decay, for example 0.999."""
+    precision: Precision | None = None
+    """32 or bf16 (mixed). Conformal networks need 32."""
+    validate_every: int | None = None
+    """Steps between validations."""
+    normalise: bool | None = None
+    """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
+    unit: float | None = None
+    """Length that is 1 for the network. It matters: attention learns to tell neighbours apart where their distance is about
+    one. Default: the distance between neighbours, to a power of two; without normalising, the data's own unit."""
+
+    def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
+        """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""
+        names = ("steps", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "clip", "regulariser", "ema", "precision")
+        changes = {name: getattr(self, name) for name in (*names, "validate_every")}
+        return replace(recipe(self.preset or preset, model, seed=seed, size=size, **changes), origin=origin)
+
+
+@dataclass(frozen=True)
+class TrainConfig(FitOptions, DataOptions):
+    """Train one model; stopped and started again with the same command, it continues to the same bits."""
+
+    model: str = "C"
+    """E, P, iP, C, perhaps with overrides as in C,norm=abs, or a baseline: transformer, se3_transformer, segnn, ..."""
+    out: str = "runs/train"
+    """Directory of the run: configuration, metrics, state to resume from, best weights."""
+    size: int | None = None
+    """Use only the first samples of the training split."""
+    seed: int = 0
+    """Of the initial weights and the order of samples."""
+    threads: int | None = None
+    """CPU threads; default: all cores. Part of what makes a run repeatable bit for bit."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Evaluate a run's best weights on every split of its data, or of another file with the same fields."""
+
+    run: Positional[str]
+    """Directory of a run."""
+    data: str | None = None
+    """Another file or directory; default: the data it was trained on."""
+    out: str | None = None
+    """Also write the row of the run, with these errors, to this .json file."""
+    json: bool = False
+    """Print JSON for machines instead of a table."""
+
+
+@dataclass(frozen=True)
+class CertifyConfig:
+    """Measure how equivariant a trained model is, layer by layer and generator by generator."""
+
+    run: Positional[str]
+    """Directory of a run."""
+    json: bool = False
+    """Print JSON for machines instead of a table."""
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Predict with a run's best weights for the samples of a new file, which needs no targets."""
+
+    run: Positional[str]
+    """Directory of a run."""
+    data: str
+    """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
+    out: str = "predictions.npz"
+    """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
+    batch: int | None = None
+    """Samples at a time; default: 64, one surface."""
+    inlet: tuple[float, float, float] | None = None
+    """Of a surface, a point near the centre of its inlet cap, in the file's unit."""
+    scale: float = 1.0
+    """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
+    inflow: float | None = None
+    """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
+
+
+@dataclass(frozen=True)
+class CompareConfig(FitOptions, DataOptions):
+    """Train models x sizes x seeds side by side; killed and started again with the same command, it continues."""
+
+    models: tuple[str, ...] = ("E", "P", "iP", "C", "transformer")
+    """What to compare."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of training samples; default: all there are."""
+    seeds: int = 1
+    """Runs of each model at each size."""
+    match: Match = "steps"
+    """What all models get the same of: steps; time (--minutes each); or params: widths are found that give every model
+    about as many parameters as the first one has."""
+    minutes: float = 2.0
+    """Training time of each run with --match time."""
+    jobs: int | None = None
+    """Runs at the same time, each in a process of its own with cores / jobs threads: 1 gives all cores to one run after the
+    other. Default: one run per core, with one thread each."""
+    out: str = "runs/compare"
+    """Directory of the comparison."""
+    preliminary: bool = False
+    """Mark the report as made from runs too short to conclude from."""
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """A small comparison of E, P, iP, C and a Transformer on one or two clusters of stars and planets, in minutes."""
+
+    out: str = "runs/demo"
+    """Directory of the demonstration: data and comparison."""
+
+
+@dataclass(frozen=True)
+class AdviseConfig:
+    """Which geometry to choose, without training: what can be represented, mirrors, expressivity, cost."""
+
+    inputs: tuple[str, ...] = ("position:point", "velocity:vector", "mass:scalar")
+    """Input fields as name:kind."""
+    target: tuple[str, ...] = ("final:point",)
+    """Fields to predict as name:kind."""
+    dim: int = 3
+    """Dimension of space."""
+    tokens: int = 16
+    """Tokens in a typical sample: the cost of attention grows with them."""
+    mv: int = 16
+    """Multivector channels for which cost is estimated."""
+    s: int = 64
+    """Scalar channels for which cost is estimated."""
+    json: bool = False
+    """Print JSON for machines instead of tables."""
+
+
+def command_line(command: str, config: Any) -> str:
+    """The command that repeats a configuration: every setting that differs from its default."""
+    words = ["anygatr", command]
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if value == field.default:
+            continue
+        option = "--" + field.name.replace("_", "-")
+        words += [option] if field.type is bool else [option, *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)

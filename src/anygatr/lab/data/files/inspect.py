@@ -1,0 +1,96 @@
+"""Say what is in a data file, propose kinds for its arrays, and warn about what will hurt training."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anygatr.lab.data.files.arrays import WHOLE, Arrays, Location, read_parts, without_padding
+from anygatr.lab.data.files.findings import Finding, findings_of_arrays, findings_of_samples
+from anygatr.lab.data.files.propose import ProposedField, propose
+from anygatr.lab.data.files.view import ArrayView
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a file; `print` it with rich, or take `inputs` and `targets` straight to `files.load`."""
+
+    path: str
+    samples: int
+    tokens: tuple[int, int]
+    """The smallest and the largest number of tokens in a sample."""
+    dim: int
+    splits: dict[str, int]
+    fields: tuple[ProposedField, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Proposed inputs: name -> kind."""
+        return {f.name: f.kind for f in self.fields if f.kind and not f.is_target}
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Proposed targets: name -> kind."""
+        return {f.name: f.kind for f in self.fields if f.kind and f.is_target}
+
+    @property
+    def command(self) -> str:
+        """The options that declare the proposal on the command line."""
+        target = " ".join(f"{name}:{kind}" for name, kind in self.targets.items()) or "NAME:KIND"
+        return f"--data {self.path} --inputs {' '.join(f'{n}:{k}' for n, k in self.inputs.items())} --target {target}"
+
+    def table(self) -> "Table":
+        """The arrays as a rich table."""
+        from rich import box
+        from rich.table import Table
+
+        low, high = self.tokens
+        tokens = f"{low}" if low == high else f"{low} to {high}"
+        splits = ", ".join(f"{name} {size}" for name, size in self.splits.items())
+        title = f"{self.path}: {self.samples} samples of {tokens} tokens in {self.dim}D ({splits or 'no splits'})"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("array", "shape", "dtype", "range", "per", "proposed", "why"):
+            table.add_column(column, overflow="fold")
+        for f in self.fields:
+            kind = f"{f.kind or '-'}{' (target)' if f.is_target else ''}"
+            table.add_row(f.name, str(f.shape), f.dtype, f"{f.low:.4g} to {f.high:.4g}", f.per, kind, f.reason)
+        return table
+
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = [Text(f"! {f.field}: {f.problem}; {f.remedy}", style="yellow") for f in self.findings]
+        return Group(self.table(), *(lines or [Text("nothing to warn about", style="green")]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dictionaries and lists."""
+        return asdict(self) | {"command": self.command}
+
+
+def inspect(source: Location) -> Inspection:
+    """Read a file (or a directory with one file per split) and describe it; nothing needs to be declared."""
+    parts = {name: without_padding(arrays) for name, arrays in read_parts(source).items()}
+    views = {name: ArrayView.of(arrays) for name, arrays in parts.items()}
+    first = next(iter(views.values()))
+    if not first.arrays:
+        raise ValueError(f"data={str(source)!r} holds no arrays of numbers; save some with np.savez(path, name=array)")
+    dim, fields = propose(first)
+    counts = np.concatenate([view.counts for view in views.values()])
+    findings = [finding for split, view in views.items() for finding in findings_of_arrays(view, fields, split)]
+    findings += findings_of_samples(views)
+    tokens = int(counts.min()), int(counts.max())
+    return Inspection(str(source), len(counts), tokens, dim, _split_sizes(parts, views), tuple(fields), tuple(findings))
+
+
+def _split_sizes(parts: dict[str, Arrays], views: dict[str, ArrayView]) -> dict[str, int]:
+    if WHOLE not in parts:
+        return {name: view.samples for name, view in views.items()}
+    labels = parts[WHOLE].get("split", np.array([])).tolist()
+    return {str(label): count for label, count in Counter(labels).items()}

@@ -1,0 +1,115 @@
+"""Guess the kind of every array from its name, its columns and its numbers, and say why."""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from anygatr.lab.data.files.view import ArrayView
+from anygatr.lab.data.kinds import DIMENSIONS, columns
+
+_WORDS = {
+    "point": "x xy xyz pos position coord coordinate loc location point vertex center centre r place",
+    "vector": "v vel velocity f force acc acceleration displacement direction dipole wss grad gradient field normal "
+    "omega torque angular magnetic vorticity spin",
+    "scalar": "m mass q charge e energy temperature pressure type species density time t radius distance geo",
+    "rotation": "quat quaternion q rot rotation orientation attitude angle theta heading yaw",
+    "translation": "translation trans shift",
+    "motor": "pose motor transform motion",
+    "plane": "plane",
+    "line": "line ray",
+    "sphere": "sphere ball",
+    "pseudoscalar": "pseudoscalar chirality helicity handedness",
+    "momentum": "p4 momentum momenta fourmomentum jet particle",
+}
+_TARGETS = "final target label y out output next future truth goal"
+
+
+@dataclass(frozen=True)
+class ProposedField:
+    """One array of the file and what we make of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    low: float
+    high: float
+    per: str
+    """token, sample, or `other` when its first axis counts neither."""
+    kind: str | None
+    """Proposed kind; None when the array cannot be a field."""
+    reason: str
+    is_target: bool
+
+
+def propose(view: ArrayView) -> tuple[int, list[ProposedField]]:
+    """The dimension of space, and every array with the kind it probably has."""
+    dim = _guess_dim([view.rows(name).shape[1] for name in view.arrays if view.owner(name) != "other"])
+    return dim, _mark_targets([_describe(name, view, dim) for name in view.arrays])
+
+
+def words(name: str) -> set[str]:
+    """The words of an array's name, also in the singular: `initialPositions` -> initial, positions, position."""
+    found = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+4?|[A-Z]+(?![a-z])", name)]
+    return {*found, *(word.removesuffix("s") for word in found)}
+
+
+def is_unit(values: np.ndarray) -> bool:
+    """Whether all rows have length 1, to the precision that files are written with."""
+    return values.shape[1] > 1 and len(values) > 0 and bool(np.allclose(np.linalg.norm(values, axis=1), 1.0, atol=1e-4))
+
+
+def _guess_dim(widths: list[int]) -> int:
+    """The dimension of space that most arrays with several columns speak for."""
+    return max(DIMENSIONS, key=lambda dim: (widths.count(dim), -DIMENSIONS.index(dim)))
+
+
+def _describe(name: str, view: ArrayView, dim: int) -> ProposedField:
+    array, rows, owner = view.arrays[name], view.rows(name), view.owner(name)
+    low, high = (float(rows.min()), float(rows.max())) if rows.size else (np.nan, np.nan)
+    kind: str | None
+    if owner == "other":
+        kind, reason = None, f"its first axes are neither {view.lead} tokens nor {view.samples} samples"
+    elif array.ndim > (len(view.lead) if owner == "token" else 1) + 1:
+        kind, reason = None, f"{array.shape[-2]} objects in one array; if they are channels of one kind, declare it"
+    else:
+        is_offset = False
+        if owner == "token" and rows.shape[1] == dim:
+            offset, spread = view.offset_and_spread(name)
+            is_offset = offset > spread
+        kind, reason = _propose_kind(name, rows, dim, is_offset)
+    return ProposedField(name, array.shape, str(array.dtype), low, high, owner, kind, reason, is_target=False)
+
+
+def _mark_targets(fields: list[ProposedField]) -> list[ProposedField]:
+    """Targets are what a name says is one; failing that, what belongs to samples while the rest belongs to tokens."""
+    named = [f for f in fields if f.kind and words(f.name) & set(_TARGETS.split())]
+    per_sample = [f for f in fields if f.kind and f.per == "sample"]
+    if not named and len(per_sample) < sum(f.kind is not None for f in fields):
+        named = per_sample
+    targets = {f.name for f in named if f.per == named[0].per}
+    return [replace(f, is_target=f.name in targets) for f in fields]
+
+
+def _propose_kind(name: str, values: np.ndarray, dim: int, is_offset: bool) -> tuple[str, str]:
+    """(kind, reason) for rows of columns (rows, width); is_offset: the rows of a sample share a place far from 0."""
+    width = values.shape[1]
+    named = [kind for kind, known in _WORDS.items() if words(name) & set(known.split())]
+    for kind in named:
+        if columns(kind, dim) == width:
+            return kind, f"by its name, and a {kind} has {width} column{'s' * (width > 1)}"
+    if width == columns("motor", dim) and is_unit(values[:, : columns("rotation", dim)]) and dim == 3:
+        return "motor", "a unit quaternion and three more columns"
+    if width == columns("rotation", dim) and is_unit(values) and dim == 3:
+        return "rotation", "four columns of unit length: a quaternion"
+    if width == 2 * dim and is_unit(values[:, :dim]):
+        return "plane", "a unit normal and a point"
+    if width == 2 * dim and is_unit(values[:, dim:]):
+        return "line", "a point and a unit direction"
+    if width == dim and is_unit(values):
+        return "vector", f"{width} columns of unit length: a direction or normal"
+    if width == dim and is_offset:
+        return "point", f"{width} columns that move together with their sample"
+    if width == dim:
+        return "vector", f"{width} columns around 0; if it is a place, say {name}:point"
+    return "scalar", "one column" if width == 1 else f"{width} columns that fit no geometric kind: {width} scalars"

@@ -1,0 +1,1 @@
+"""Gravitational n-body data: stars with planets, in one cluster or several."""

@@ -1,0 +1,1 @@
+"""One run: fit a model, keep its state, evaluate its best weights, predict with them."""

@@ -1,0 +1,154 @@
+"""Name -> constructor: the only registry of models."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import gcd
+from typing import Any
+
+from torch import nn
+
+from anygatr.interface.model import model
+from anygatr.lab.baselines.gem_cnn import GemCNN
+from anygatr.lab.baselines.pointnet2 import PointNet2
+from anygatr.lab.baselines.segnn import SEGNN
+from anygatr.lab.baselines.transformer import NORMS, Transformer
+from anygatr.lab.config.recipe import Recipe
+from anygatr.lab.data.kinds import nearest
+from anygatr.lab.data.task import Task
+from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import PRESETS, geometry
+
+
+def build(task: Task, recipe: Recipe) -> nn.Module:
+    """The model of a recipe for a task, with weights drawn from torch's global generator."""
+    check_names([recipe.model])
+    return MODELS[recipe.model.split(",")[0]](task, recipe)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise for a name that no model has, or for overrides that its geometry does not take."""
+    for name in names:
+        base = name.split(",")[0]
+        if base not in MODELS:
+            letter = base.lower().removesuffix("gatr").rstrip("-_ ")  # C-GATr, as reports call it, is C here
+            raise ValueError(f"model={name!r} is unknown; {nearest(letter or base, MODELS)}")
+        if base == name:
+            continue
+        if MODELS[base] is _gatr:
+            geometry_of(name)
+        else:
+            _options(name)
+
+
+def geometry_of(name: str, dim: int = 3) -> Geometry:
+    """The geometry of a model's name: a preset, perhaps with overrides, such as "C,norm=abs,norm_eps=1".
+
+    An override that names another preset takes what that one has: "P,products=iP" is P with the join.
+    """
+    overrides: dict[str, Any] = {}
+    for key, value in _overrides(name).items():
+        if value in PRESETS:
+            overrides[key] = getattr(geometry(value, dim=dim), key, value)
+        else:
+            overrides[key] = float(value) if key == "norm_eps" else value
+    return geometry(name.split(",")[0], dim=dim, **overrides)
+
+
+def _overrides(name: str) -> dict[str, str]:
+    found = {}
+    for word in name.split(",")[1:]:
+        key, sign, value = word.partition("=")
+        if not sign:
+            raise ValueError(f"model={name!r}: {word!r} is not of the form name=value; write for example C,norm=abs")
+        found[key] = value
+    return found
+
+
+def _options(name: str) -> dict[str, str]:
+    """The overrides of a baseline, of which few have any."""
+    base, found = name.split(",")[0], _overrides(name)
+    known = OPTIONS.get(base, {})
+    for key, value in found.items():
+        if key not in known:
+            told = f"it takes {', '.join(known)}" if known else f"write {base}"
+            raise ValueError(f"model={name!r}: {base} has no geometry and no {key!r} to change; {told}")
+        if value not in known[key]:
+            raise ValueError(f"model={name!r}: {key}={value!r} is none of {', '.join(known[key])}")
+    return found
+
+
+def parameters(module: nn.Module) -> int:
+    """How many numbers a model learns."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def with_parameters(task: Task, recipe: Recipe, count: int) -> Recipe:
+    """The recipe with channels scaled so that the model has as nearly `count` parameters as can be.
+
+    Channels keep their proportion, in steps that leave heads whole; what is then missing is made up by scalar channels.
+    """
+    heads = recipe.heads
+
+    def scaled(factor: int) -> Recipe:
+        half = heads // gcd(heads, 2)  # the heads have twice the hidden channels between them
+        mv = half * max(1, round(recipe.mv / recipe.s * heads * factor / half)) if recipe.mv else 0
+        return replace(recipe, s=heads * factor, mv=mv)
+
+    def size(candidate: Recipe) -> int:
+        return parameters(build(task, candidate))
+
+    low, high = 1, 2
+    while size(scaled(high)) < count:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(scaled(middle)) < count else (low, middle)
+    candidates = [scaled(high), scaled(low)]
+    while size(candidates[-1]) < count:
+        candidates.append(replace(candidates[-1], s=candidates[-1].s + heads))
+    return min(candidates, key=lambda candidate: abs(size(candidate) - count))
+
+
+def _gatr(task: Task, recipe: Recipe) -> nn.Module:
+    return model(
+        geometry_of(recipe.model, task.dim),
+        inputs=task.inputs,
+        targets=task.targets,
+        hidden=Width(recipe.mv, recipe.s),
+        blocks=recipe.blocks,
+        heads=recipe.heads,
+        per=task.per,
+        origin=recipe.origin,
+        reinsert=task.reinsert,
+    )
+
+
+def _transformer(task: Task, recipe: Recipe) -> nn.Module:
+    return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads, **_options(recipe.model))
+
+
+def _segnn(task: Task, recipe: Recipe) -> nn.Module:
+    return SEGNN(task, channels=recipe.s, layers=recipe.blocks)
+
+
+def _se3_transformer(task: Task, recipe: Recipe) -> nn.Module:
+    try:
+        from anygatr.lab.baselines.se3_transformer import SE3Transformer  # e3nn takes seconds, and may not be there
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"model='se3_transformer' needs {missing.name}; pip install 'anygatr[baselines]', or leave it out"
+        ) from None
+    return SE3Transformer(task, channels=recipe.s, layers=recipe.blocks)
+
+
+OPTIONS = {"transformer": {"norm": NORMS}}
+"""Overrides that baselines take, and their values."""
+MODELS: dict[str, Callable[[Task, Recipe], nn.Module]] = {
+    **dict.fromkeys(("E", "P", "iP", "C", "L"), _gatr),
+    "transformer": _transformer,
+    "se3_transformer": _se3_transformer,
+    "segnn": _segnn,
+    "pointnet2": lambda task, recipe: PointNet2(task, channels=recipe.s, levels=recipe.blocks),
+    "gem_cnn": lambda task, recipe: GemCNN(task, channels=recipe.s, blocks=recipe.blocks),
+}

@@ -1,0 +1,111 @@
+"""The directory of a run: what is in it, how it is opened again, and that it is not mistaken for another."""
+
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from anygatr.lab.config.recipe import Recipe
+from anygatr.lab.data.dataset import Dataset, fingerprint
+from anygatr.lab.data.normalise import Normaliser
+from anygatr.lab.data.registry import stored_spec
+from anygatr.lab.data.spec import DataSpec
+from anygatr.lab.data.task import Task
+from anygatr.lab.training.guard import contents
+from anygatr.lab.training.models import build
+from anygatr.lab.training.state import environment, load_tensors, read_json, write_json
+
+CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
+    "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A directory and the configuration it was started with."""
+
+    directory: Path
+    spec: DataSpec
+    task: Task
+    recipe: Recipe
+    normaliser: Normaliser
+    command: str
+
+    @classmethod
+    def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
+        """A new run, or the one that is there already if it has the same recipe and data."""
+        train = training_set(data, recipe.size)
+        run = cls(directory, spec, Task.of(data), recipe, spec.normaliser(train), command)
+        record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
+        if (directory / CONFIG).exists():
+            run._check_same(record)
+        elif held := contents(directory):
+            raise ValueError(f"out={str(directory)!r} holds no run but {', '.join(held[:3])}; choose another directory")
+        else:
+            write_json(directory / CONFIG, record | {"command": command, "environment": environment()})
+        return run
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "TrainingRun":
+        """A run that was started before."""
+        record = read_json(Path(directory) / CONFIG)
+        spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
+        normaliser = Normaliser.from_json(record["normaliser"])
+        return cls(Path(directory), spec, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
+
+    def module(self) -> nn.Module:
+        """The model with the best weights, ready to predict."""
+        module = build(self.task, self.recipe)
+        weights, _ = load_tensors(self.directory / WEIGHTS)
+        module.load_state_dict(weights)
+        return module.eval()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The row of a finished run."""
+        path = self.directory / RESULT
+        return read_json(path) if path.exists() else None
+
+    def to_json(self) -> dict[str, Any]:
+        """What makes this run this run."""
+        return {
+            "version": 1,
+            "source": self.spec.to_json(),
+            "task": self.task.to_json(),
+            "recipe": self.recipe.to_json(),
+            "normaliser": self.normaliser.to_json(),
+        }
+
+    def check_environment(self) -> None:
+        """Warn if resuming here cannot give the bits of an uninterrupted run."""
+        then, now = read_json(self.directory / CONFIG)["environment"], environment()
+        other = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
+        if other:
+            warnings.warn(
+                f"{self.directory} was started with another environment ({', '.join(other)}): it continues, but not to the "
+                "bits of an uninterrupted run",
+                stacklevel=2,
+            )
+
+    def _check_same(self, record: dict[str, Any]) -> None:
+        there = read_json(self.directory / CONFIG)
+        for part, ours in record.items():
+            theirs = there.get(part)
+            if theirs == ours:
+                continue
+            keys = [key for key in ours if theirs.get(key) != ours[key]] if isinstance(theirs, dict) else []
+            what = ", ".join(f"{key}={theirs[key]!r}" for key in keys if key in theirs) or f"another {part}"
+            raise ValueError(
+                f"out={str(self.directory)!r} holds another run ({what}); choose another directory, or delete that one"
+            )
+
+
+def training_set(data: Dataset, size: int | None) -> Dataset:
+    """The first `size` training samples, all by default."""
+    train = data.split("train")
+    if size is not None and size > len(train):
+        raise ValueError(f"size={size} is larger than the {len(train)} training samples; ask for less or bring more data")
+    return train if size is None else train.subset(size)

@@ -1,0 +1,203 @@
+"""The state of a run on disk: exact, without pickle, written whole or not at all."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import anygatr
+
+Weights = dict[str, Tensor]
+RECENT = 101
+"""Losses over which the running median is taken."""
+ROWS, PACKED = "rows", "rows.jsonl"
+"""The rows of a comparison: a file per finished run while it runs, one file with a line per run where they are committed."""
+IDENTITY = ("model", "size", "seed")
+
+
+@dataclass
+class History:
+    """What has happened so far in a run."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: float = float("inf")
+    best_step: int = 0
+    spikes: int = 0
+    recent: list[float] = field(default_factory=list)
+    """The last losses, from which the running median is taken."""
+    since: list[float] = field(default_factory=list)
+    """The losses since the last validation."""
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    """Step, mean training loss since the previous entry, validation error; in the units of the data."""
+
+    def add(self, loss: float) -> None:
+        """Count a step; a loss above ten times the running median is a spike."""
+        median = sorted(self.recent)[len(self.recent) // 2] if self.recent else float("inf")
+        self.spikes += loss > 10 * median
+        self.recent = [*self.recent[1 - RECENT :], loss]
+        self.since.append(loss)
+        self.step += 1
+
+
+@dataclass
+class TrainingState:
+    """Everything that the next step depends on, besides the configuration."""
+
+    module: nn.Module
+    optimiser: Optimizer
+    history: History
+    average: Weights | None
+    """Running average of the weights, if the recipe asks for one."""
+    best: Weights | None = None
+    """The weights of the best validation so far: copies, not references."""
+
+    def save(self, path: Path) -> None:
+        """Write all of it into one file."""
+        tensors = {f"module/{name}": x for name, x in self.module.state_dict().items()}
+        for i, entry in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser/{i}/{key}": x for key, x in entry.items()}
+        tensors |= {f"average/{name}": x for name, x in (self.average or {}).items()}
+        tensors |= {f"best/{name}": x for name, x in (self.best or {}).items()}
+        save_tensors(path, tensors | {"random": torch.get_rng_state()}, asdict(self.history))
+
+    def restore(self, path: Path) -> None:
+        """The inverse of `save`."""
+        tensors, record = load_tensors(path)
+        groups: dict[str, Weights] = {}
+        for key, x in tensors.items():
+            group, _, name = key.partition("/")
+            groups.setdefault(group, {})[name] = x
+        self.module.load_state_dict(groups["module"])
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, x in groups.get("optimiser", {}).items():
+            number, name = key.split("/")
+            moments.setdefault(int(number), {})[name] = x
+        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        self.average, self.best = groups.get("average"), groups.get("best")
+        self.history = History(**record)
+        torch.set_rng_state(groups["random"][""])
+
+
+def copied(weights: Mapping[str, Tensor]) -> Weights:
+    """Weights that later steps cannot change."""
+    return {name: x.detach().clone() for name, x in weights.items()}
+
+
+def environment() -> dict[str, Any]:
+    """What bits depend on besides the configuration: versions, threads, processor."""
+    machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "anygatr": anygatr.__version__}
+    return versions | {"threads": torch.get_num_threads(), "machine": machine}
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    """Tensors and a JSON record in one safetensors file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    plain = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
+    save_file(plain, temporary, metadata={"record": json.dumps(record)})
+    os.replace(temporary, path)
+
+
+def load_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:
+    """The inverse of `save_tensors`."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; train first: anygatr train --out {path.parent}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["record"])  # noqa: SIM118
+    except Exception as error:  # safetensors raises its own class, which is no subclass of a built-in one
+        raise ValueError(f"{path} is damaged ({error}); delete it to start the run afresh") from error
+
+
+def write_json(path: Path, record: Any) -> None:
+    """A JSON file that appears when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(record, indent=1))
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, with an error that names it."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; name the directory of a run or comparison")
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no JSON ({error}); restore it, or delete the directory and start afresh") from error
+
+
+def read_rows(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The rows of a comparison by place, packed or not, and one sentence for each that cannot be read.
+
+    Of a run that has both a file and a line, the file counts.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    packed = directory / PACKED
+    lines = packed.read_bytes().split(b"\n") if packed.exists() else []
+    places: list[tuple[str, bytes | Path]] = [(f"{PACKED}:{i}", line) for i, line in enumerate(lines, 1) if line]
+    places += [(f"{ROWS}/{path.name}", path) for path in sorted((directory / ROWS).glob("*.json"))]
+    for place, content in places:
+        try:
+            text = content if isinstance(content, bytes) else content.read_bytes()
+            record = json.loads(text.decode("utf-8"))
+            if not isinstance(record, dict):
+                raise ValueError("it holds no JSON object")
+        except (ValueError, OSError) as problem:
+            problems.append(f"{place} was skipped: {problem}")
+            continue
+        if isinstance(content, Path) or not row_path(directory, record).exists():
+            found[place] = record
+    return found, problems
+
+
+def row_path(directory: Path, row: dict[str, Any]) -> Path:
+    """The file of a row in a comparison that runs."""
+    return directory / ROWS / f"{'-'.join(str(row.get(key)) for key in IDENTITY)}.json"
+
+
+def pack_rows(directory: Path, to: Path | None = None) -> Path:
+    """Put the rows of a comparison into one file, here or in another directory; here, it replaces the files of single rows.
+
+    Sorted by model, size and seed, a line each: model, size, seed and status first, then the other keys by name.
+    """
+    rows, problems = read_rows(directory)
+    if problems:
+        raise ValueError(f"{directory}: {problems[0]}; mend or delete it")
+    first = (*IDENTITY, "status", "error")
+    lines = [
+        json.dumps({key: row[key] for key in (*(k for k in first if k in row), *sorted(row.keys() - {*first}))})
+        for row in sorted(rows.values(), key=lambda row: [row[key] for key in IDENTITY])
+    ]
+    packed = (to or directory) / PACKED
+    packed.parent.mkdir(parents=True, exist_ok=True)
+    temporary = packed.with_name(f".{PACKED}.{os.getpid()}")
+    temporary.write_text("".join(f"{line}\n" for line in lines))
+    os.replace(temporary, packed)
+    if to is None and (directory / ROWS).exists():
+        for path in (directory / ROWS).glob("*.json"):
+            path.unlink()
+        if not any((directory / ROWS).iterdir()):
+            (directory / ROWS).rmdir()
+    return packed
+
+
+def unpack_rows(directory: Path) -> None:
+    """Give every packed row its own file, so that a comparison continues from committed rows."""
+    rows, problems = read_rows(directory)
+    if unreadable := [problem for problem in problems if problem.startswith(PACKED)]:
+        raise ValueError(f"{directory}: {unreadable[0]}; restore {PACKED} or delete the line")
+    for place, row in rows.items():
+        if place.startswith(PACKED):
+            write_json(row_path(directory, row), row)
