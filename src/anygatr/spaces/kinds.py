@@ -11,8 +11,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from anygatr.spaces import kind as where
-from anygatr.spaces import substitutes
+from anygatr.spaces import existence, substitutes
 from anygatr.spaces.embeddings import flats, points, rounds, vectors, versors
 from anygatr.spaces.embeddings.isometries import on_axes
 from anygatr.spaces.kind import Kind
@@ -24,51 +23,56 @@ DRAWS = 16  # random objects that show what a kind fills and what reading it ask
 
 TABLE: dict[str, Kind] = {
     "scalar": Kind(
-        (("scalar", "invariant"),),
-        where.anywhere,
-        vectors.embed_scalar,
-        vectors.extract_scalar,
+        columns=(("scalar", "invariant"),),
+        exists=existence.anywhere,
+        embed=vectors.embed_scalar,
+        extract=vectors.extract_scalar,
         synonyms=("float", "number", "mass", "charge", "energy"),
     ),
     "pseudoscalar": Kind(
-        (("pseudoscalar", "pseudo"),), where.anywhere, vectors.embed_pseudoscalar, vectors.extract_pseudoscalar
+        columns=(("pseudoscalar", "pseudo"),),
+        exists=existence.anywhere,
+        embed=vectors.embed_pseudoscalar,
+        extract=vectors.extract_pseudoscalar,
     ),
     "vector": Kind(
-        (("vector", "free"),),
-        where.anywhere,
-        vectors.embed_vector,
-        vectors.extract_vector,
+        columns=(("vector", "free"),),
+        exists=existence.anywhere,
+        embed=vectors.embed_vector,
+        extract=vectors.extract_vector,
         synonyms=("velocity", "force", "displacement", "normal", "direction"),
     ),
-    "reflection": Kind((), where.anywhere, versors.embed_reflection, versors.extract_reflection),
+    "reflection": Kind(
+        columns=(), exists=existence.anywhere, embed=versors.embed_reflection, extract=versors.extract_reflection
+    ),
     "point": Kind(
-        (("point", "position"),),
-        where.with_points,
-        points.embed_point,
-        points.extract_point,
+        columns=(("point", "position"),),
+        exists=existence.with_points,
+        embed=points.embed_point,
+        extract=points.extract_point,
         synonyms=("position", "coordinate", "coordinates", "vertex"),
     ),
     "oriented_point": Kind(
-        (("point", "position"),),
-        where.with_oriented_points,
-        partial(points.embed_point, oriented=True),
-        partial(points.extract_point, oriented=True),
+        columns=(("point", "position"),),
+        exists=existence.with_oriented_points,
+        embed=partial(points.embed_point, oriented=True),
+        extract=partial(points.extract_point, oriented=True),
     ),
     "plane": Kind(
-        (("vector", "direction"), ("point", "position")),
-        where.with_infinity,
-        flats.embed_plane,
-        flats.extract_plane,
+        columns=(("vector", "direction"), ("point", "position")),
+        exists=existence.with_infinity,
+        embed=flats.embed_plane,
+        extract=flats.extract_plane,
         carried=True,
         substitute=("vector", "scalar"),
         divide=substitutes.offset,
         unite=substitutes.from_offset,
     ),
     "line": Kind(
-        (("point", "position"), ("vector", "direction")),
-        where.with_lines,
-        flats.embed_line,
-        flats.extract_line,
+        columns=(("point", "position"), ("vector", "direction")),
+        exists=existence.with_lines,
+        embed=flats.embed_line,
+        extract=flats.extract_line,
         carried=True,
         flipped=True,
         substitute=("point", "vector"),
@@ -76,27 +80,27 @@ TABLE: dict[str, Kind] = {
         synonyms=("ray",),
     ),
     "rotation": Kind(
-        (("rotation", "rotor"),),
-        where.with_rotations,
-        versors.embed_rotation,
-        versors.extract_rotation,
+        columns=(("rotation", "rotor"),),
+        exists=existence.with_rotations,
+        embed=versors.embed_rotation,
+        extract=versors.extract_rotation,
         carried=True,
         synonyms=("quaternion", "angle", "orientation", "rotor"),
     ),
     "translation": Kind(
-        (("vector", "length"),),
-        where.with_infinity,
-        versors.embed_translation,
+        columns=(("vector", "length"),),
+        exists=existence.with_infinity,
+        embed=versors.embed_translation,
         # the displacement of a general multivector depends on the place; that of a translation is its free vector
-        vectors.extract_vector,
+        extract=vectors.extract_vector,
         substitute=("vector",),
         synonyms=("shift",),
     ),
     "motor": Kind(
-        (("rotation", "rotor"), ("shift", "length")),
-        where.with_motors,
-        substitutes.embed_motor_from,
-        substitutes.extract_motor_from,
+        columns=(("rotation", "rotor"), ("shift", "length")),
+        exists=existence.with_motors,
+        embed=substitutes.embed_motor_from,
+        extract=substitutes.extract_motor_from,
         carried=True,
         substitute=("rotation", "vector"),
         divide=substitutes.relative_motor,
@@ -105,33 +109,33 @@ TABLE: dict[str, Kind] = {
         synonyms=("pose", "transform"),
     ),
     "sphere": Kind(
-        (("point", "position"), ("radius", "length")),
-        where.with_spheres,
-        rounds.embed_sphere,
-        rounds.extract_sphere,
+        columns=(("point", "position"), ("radius", "length")),
+        exists=existence.with_spheres,
+        embed=rounds.embed_sphere,
+        extract=rounds.extract_sphere,
         substitute=("point", "scalar"),
     ),
     "circle": Kind(
-        (("point", "position"), ("vector", "direction"), ("radius", "length")),
-        where.with_circles,
-        rounds.embed_circle,
-        rounds.extract_circle,
+        columns=(("point", "position"), ("vector", "direction"), ("radius", "length")),
+        exists=existence.with_circles,
+        embed=rounds.embed_circle,
+        extract=rounds.extract_circle,
         substitute=("point", "vector", "scalar"),
         note="in 2 a circle is a sphere",
     ),
     "pair": Kind(
-        (("point", "position"), ("point", "position")),
-        where.with_spheres,
-        rounds.embed_pair,
-        rounds.extract_pair,
+        columns=(("point", "position"), ("point", "position")),
+        exists=existence.with_spheres,
+        embed=rounds.embed_pair,
+        extract=rounds.extract_pair,
         flipped=True,
         substitute=("point", "point"),
     ),
     "momentum": Kind(
-        (("momentum", "free"),),
-        where.with_time,
-        vectors.embed_momentum,
-        vectors.extract_momentum,
+        columns=(("momentum", "free"),),
+        exists=existence.with_time,
+        embed=vectors.embed_momentum,
+        extract=vectors.extract_momentum,
         substitute=("scalar", "vector"),
         divide=substitutes.energy_and_momentum,
         unite=substitutes.four_momentum,
@@ -171,6 +175,8 @@ def presets_with(kind: str) -> str:
     dims = range(1, 5)  # no kind asks for more
     able = {name: [d for d in dims if TABLE[kind].exists(space(d))] for name, space in STANDARD.items()}
     found = sorted(set().union(*able.values()))
+    if not found:
+        return "no preset"
     names = ", ".join(name for name, where in able.items() if where)
     if found == list(dims):
         return names
@@ -184,7 +190,7 @@ def columns(geo: HasSpace, kind: str) -> int:
 
 
 def parts(geo: HasSpace, kind: str) -> tuple[str, ...]:
-    """The kinds this one becomes: itself where the geometry has it, its substitute elsewhere."""
+    """The kinds this one becomes: itself where the geometry has it, its substitute elseexistence."""
     entry, known = lookup(kind), existing(geo.space)
     if kind in known:
         return (kind,)
