@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from anygatr.interface.fields import Inputs, Targets
+from anygatr.lab.data.kinds import parse_fields, roles
 from anygatr.nn.width import Width
-from anygatr.spaces import kinds
+from anygatr.spaces import existence, kinds
+from anygatr.spaces.embeddings import flats
 from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.kind import Kind
 from anygatr.spaces.presets import geometry
 
 GEOMETRIES = [geometry(name, dim) for name in ("E", "P", "C") for dim in (1, 2, 3)] + [geometry("L")]
@@ -211,3 +214,23 @@ def test_unknown_fields_are_named():
     inputs = Inputs(geometry("C"), {"position": "point"})
     with pytest.raises(ValueError, match="'positon' among position; did you mean 'position'"):
         inputs["positon"]
+
+
+def test_a_new_kind_is_one_entry_of_the_table(monkeypatch):
+    """Networks, motions, files and the command line take it without further ado: here, a place with an arrow."""
+    arrow = Kind(
+        columns=(("point", "position"), ("vector", "free")),
+        exists=existence.with_time,
+        embed=flats.embed_line,
+        extract=flats.extract_line,
+        substitute=("point", "vector"),
+    )
+    monkeypatch.setitem(kinds.KINDS, "arrow", arrow)
+    geo = geometry("C")
+    values, shift = kinds.draw(geo, "arrow", 4), torch.ones(3).double()
+    x, _ = Inputs(geo, {"a": "arrow"}).embed({"a": values})
+    torch.testing.assert_close(x.sum(-2), geo.embed_point(values[:, :3]) + geo.embed_vector(values[:, 3:]))
+    moved = kinds.move(geo, "arrow", values, torch.eye(3).double(), shift)
+    torch.testing.assert_close(moved - values, torch.cat([shift, 0 * shift]).expand(4, 6))
+    assert roles("arrow", 3) == (("position", 3), ("free", 3))
+    assert parse_fields(["a:arrow"]) == {"a": "arrow"}

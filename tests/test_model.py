@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -331,3 +333,21 @@ def test_bad_offsets(offsets, message):
         m(**data(m, 5), offsets=torch.tensor(offsets))
     with pytest.raises(ValueError, match="a sample needs at least one"):
         m(**data(m, 0))
+
+
+WORKER = """
+import pickle, sys
+m, values = pickle.load(open(sys.argv[1], "rb"))
+pickle.dump((m(**values)["final"], m.geo.embed_point(values["position"])), open(sys.argv[2], "wb"))
+"""
+
+
+def test_models_and_their_geometry_travel_to_worker_processes(tmp_path):
+    m = build("C", targets={"final": "point", "wall": "plane"})
+    values = data(m, 2, 5)
+    given, found = tmp_path / "given", tmp_path / "found"
+    given.write_bytes(pickle.dumps((m, values)))
+    subprocess.run([sys.executable, "-c", WORKER, str(given), str(found)], check=True)
+    final, point = pickle.loads(found.read_bytes())
+    torch.testing.assert_close(final, m(**values)["final"])
+    torch.testing.assert_close(point, m.geo.embed_point(values["position"]))

@@ -1,5 +1,6 @@
 """Every embedding: its round trip, its law under rotations, translations and mirrors, and its refusals."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from anygatr.spaces.embeddings.isometries import reflections
 from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.kinds import TABLE, presets_with
 from anygatr.spaces.presets import geometry
-from anygatr.spaces.rigid import reflections
-from anygatr.spaces.space import PRESETS_WITH
 
 GEOMETRIES = [geometry(name, dim) for name in ("E", "P", "C", "L") for dim in (1, 2, 3)] + [geometry("iP")]
 few = settings(max_examples=4, deadline=None)
@@ -214,16 +215,44 @@ def test_embedding_is_equivariant(geo, kind, determinant, seed):
 @pytest.mark.parametrize(("geo", "kind"), UNABLE, ids=name)
 def test_what_a_geometry_cannot_represent_raises_and_names_those_that_can(geo, kind):
     args = drawn(geometry("C"), kind, random(0)) if kind in geometry("C").kinds else (torch.randn(5, 4),)
-    with pytest.raises(ValueError, match=f"{geo.name!r}.*cannot represent a .*; these can: {PRESETS_WITH[kind].split()[0]}"):
+    with pytest.raises(ValueError, match=f"{geo.name!r}.*cannot represent a .*; these can: {presets_with(kind)}"):
         embed(geo, kind, *args)
     with pytest.raises(ValueError, match="cannot represent"):
         extract(geo, kind, torch.zeros(geo.algebra.dim))
 
 
-@pytest.mark.parametrize("kind", PRESETS_WITH)
-def test_the_table_of_presets_agrees_with_the_presets(kind):
+@pytest.mark.parametrize("kind", TABLE)
+def test_refusals_name_the_presets_that_have_the_kind(kind):
     able = [name for name in ("E", "P", "iP", "C", "L") if kind in geometry(name).kinds]
-    assert able == PRESETS_WITH[kind].split(" in ")[0].split(", ")
+    assert able == presets_with(kind).split(" in ")[0].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("point", "E, P, iP, C"),
+        ("line", "P, iP, C in 2 or more dimensions"),
+        ("rotation", "E, P, iP, C, L in 2 or 3 dimensions"),
+        ("circle", "C in 3 dimensions"),
+    ],
+)
+def test_refusals_name_the_dimensions(kind, expected):
+    assert presets_with(kind) == expected
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_kinds_travel_to_worker_processes(kind):
+    assert repr(pickle.loads(pickle.dumps(TABLE[kind]))) == repr(TABLE[kind])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLE if kind != "oriented_point"])
+def test_a_geometry_offers_the_embeddings_as_methods(kind):
+    """`geo.embed_plane` is the function itself, with its name and documentation, and the table refers to the same one."""
+    for verb in ("embed", "extract"):
+        method = getattr(Geometry, f"{verb}_{kind}")
+        assert method.__name__ == f"{verb}_{kind}"
+        assert method.__module__.startswith("anygatr.spaces.embeddings.")
+        assert method.__doc__
 
 
 @pytest.mark.parametrize("geo", [g for g in GEOMETRIES if g.point], ids=label)

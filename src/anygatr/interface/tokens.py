@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from anygatr.interface.fields import Field, Inputs
-from anygatr.spaces.points import samples
-from anygatr.spaces.space import finite
+from anygatr.spaces.coordinates import finite
+from anygatr.spaces.embeddings.points import samples
 
 
 @dataclass(frozen=True, eq=False)

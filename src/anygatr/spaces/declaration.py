@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ def restore(description: dict[str, Any]) -> Geometry:
 
 def fingerprint(geo: Geometry) -> str:
     """A hash of the algebra, the group, its maps in order, the features and all choices: equal if weights mean the same."""
-    declared = {field.name: _encoded(getattr(geo, field.name)) for field in fields(geo)}
+    declared = {name: _encoded(value) for name, value in geo.declared.items()}
     declared["maps"] = _encoded(geo.linear_basis.tensor)
     return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:32]
 

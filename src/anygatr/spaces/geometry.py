@@ -1,8 +1,7 @@
 """Geometry: an algebra, a group and where R^d lives in it; all that a network needs to know, in one declaration."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -13,10 +12,11 @@ from torch import Tensor
 from anygatr.algebra import Algebra
 from anygatr.equivariance.solver import LinearBasis, linear_maps
 from anygatr.equivariance.symmetry import Symmetry, euclidean, pin, spin
+from anygatr.spaces.embeddings import flats, isometries, points, rounds, vectors, versors
 from anygatr.spaces.features import Feature, Inner
-from anygatr.spaces.points import Points
-from anygatr.spaces.rigid import Rigid
-from anygatr.spaces.space import PointRule
+from anygatr.spaces.kinds import existing, refusal
+from anygatr.spaces.space import Space, choice
+from anygatr.spaces.tables import EmbeddingTables, PointRule, Quadratic, Split
 
 Product = Literal["geometric", "join"]
 Norm = Literal["inner", "abs", "grade_abs"]
@@ -26,11 +26,11 @@ JoinReference = Literal["data", "canonical"]
 
 
 @dataclass(frozen=True, eq=False)
-class Geometry(Points, Rigid):
+class Geometry:
     """Everything a network and its embeddings ask, and nothing they decide. Hashable and equal by value, picklable.
 
     Planes are n + delta*infinity and translations 1 + infinity t / 2 in every geometry; what else it can represent
-    (`kinds`) follows from the declaration.
+    (`kinds`) follows from the declaration. Its methods are the functions of `spaces.embeddings`.
     """
 
     algebra: Algebra
@@ -55,18 +55,114 @@ class Geometry(Points, Rigid):
     init: Initialisation = "kaiming"
     join_reference: JoinReference = "data"
     name: str = "custom"
+    space: Space = field(init=False)
+    """Where R^d lives: what embeddings ask of the declaration."""
+    tables: EmbeddingTables = field(init=False)
+    """The constants of all embeddings."""
+    kinds: tuple[str, ...] = field(init=False)
+    """The kinds of objects this geometry can represent without loss."""
+
+    embed_scalar = vectors.embed_scalar
+    extract_scalar = vectors.extract_scalar
+    embed_pseudoscalar = vectors.embed_pseudoscalar
+    extract_pseudoscalar = vectors.extract_pseudoscalar
+    embed_vector = vectors.embed_vector
+    extract_vector = vectors.extract_vector
+    embed_momentum = vectors.embed_momentum
+    extract_momentum = vectors.extract_momentum
+    embed_point = points.embed_point
+    extract_point = points.extract_point
+    point_weight = points.point_weight
+    origin = points.origin
+    embed_plane = flats.embed_plane
+    extract_plane = flats.extract_plane
+    embed_line = flats.embed_line
+    extract_line = flats.extract_line
+    embed_sphere = rounds.embed_sphere
+    extract_sphere = rounds.extract_sphere
+    embed_circle = rounds.embed_circle
+    extract_circle = rounds.extract_circle
+    embed_pair = rounds.embed_pair
+    extract_pair = rounds.extract_pair
+    embed_rotation = versors.embed_rotation
+    extract_rotation = versors.extract_rotation
+    embed_translation = versors.embed_translation
+    extract_translation = versors.extract_translation
+    embed_reflection = versors.embed_reflection
+    extract_reflection = versors.extract_reflection
+    embed_motor = versors.embed_motor
+    extract_motor = versors.extract_motor
+    rotate = versors.rotate
+    transform = isometries.transform
+    on_axes = isometries.on_axes
 
     def __post_init__(self) -> None:
         replace = object.__setattr__
-        replace(self, "axes", tuple(self.axes))
+        self._check_algebra()
+        space = Space(self.algebra, self.axes, self.infinity, self.point, self.ideal, self.time, self.name)
+        replace(self, "space", space)
+        # computed now: computed first while exporting, they would become part of the graph
+        replace(self, "tables", space.tables)
+        replace(self, "kinds", existing(space))
+        replace(self, "axes", space.axes)
+        replace(self, "infinity", space.infinity)
+        replace(self, "ideal", space.ideal)
         replace(self, "products", tuple(self.products))
-        replace(self, "infinity", _vector(self.algebra, self.infinity, "infinity"))
-        ideal = self.infinity if self.ideal is None else _vector(self.algebra, self.ideal, "ideal")
-        replace(self, "ideal", ideal)
         replace(self, "features", tuple(self.features) or (Inner.of(self.algebra),))
-        self._check_space()
+        self._check_group()
         self._check_network()
-        self._tabulate()
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of space; time, where there is one, not counted."""
+        return self.space.dim
+
+    @property
+    def o(self) -> Float[Tensor, " k"]:
+        """The null vector with <o, infinity> = -1 at the origin; zero where there is none."""
+        return self.space.o
+
+    @property
+    def split(self) -> Split:
+        """The lifts from the algebra of space into this one."""
+        return self.tables.split
+
+    @property
+    def point_polynomial(self) -> Quadratic:
+        """The point at x as a polynomial in x."""
+        self.require("point")
+        assert self.tables.point is not None
+        return self.tables.point
+
+    def require(self, kind: str) -> Space:
+        """The space, once it is known to have objects of that kind; raises ValueError elsewhere."""
+        if kind not in self.kinds:
+            raise ValueError(refusal(self.space, kind))
+        return self.space
+
+    def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
+        """A multivector of the algebra of space as one of this algebra."""
+        return self.space.lift(x)
+
+    def lift_ideal(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
+        """infinity ^ x for a multivector x of the algebra of space."""
+        return self.space.lift_ideal(x)
+
+    def read(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
+        """The part of mv in the algebra of space."""
+        return self.space.read(mv)
+
+    def read_ideal(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
+        """The x of the part infinity ^ x of mv."""
+        return self.space.read_ideal(mv)
+
+    def carrier(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:
+        """The flat that carries a multivector, as `Space.carrier` says."""
+        return self.space.carrier(mv)
+
+    def blades(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:
+        """The argument itself, once it is known to have one component per blade."""
+        return self.space.blades(mv)
 
     @cached_property
     def linear_basis(self) -> LinearBasis:
@@ -131,93 +227,54 @@ class Geometry(Points, Rigid):
         return self  # immutable, so copies of a network share it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Geometry, tuple(getattr(self, field.name) for field in fields(self))
+        return Geometry, tuple(self.declared.values())
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The fields it was declared with, by name; everything else follows from them."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        values = (getattr(self, field.name) for field in fields(self))
-        return tuple(tuple(value.tolist()) if isinstance(value, Tensor) else value for value in values)
+        return tuple(tuple(value.tolist()) if isinstance(value, Tensor) else value for value in self.declared.values())
 
-    def _tabulate(self) -> None:
-        """Compute what embeddings and networks read: computed first while exporting, it would become part of the graph."""
-        needed = ["split", "kinds", "needs_reference", "_free", "_carrier"]
-        needed += ["point_polynomial", "_orient", "_unorient"] if self.point is not None else []
-        needed += ["_turns"] if "rotation" in self.kinds else []
-        needed += ["reference_blade"] if self.needs_reference and self.join_reference == "data" else []
-        for name in needed:
-            getattr(self, name)
+    def _check_algebra(self) -> None:
+        if self.symmetry.algebra != self.algebra:
+            raise ValueError(
+                f"symmetry acts on {self.symmetry.algebra!r}, not on {self.algebra!r}; build it from the same algebra"
+            )
 
-    def _check_space(self) -> None:
-        alg, names = self.algebra, self.algebra.names or ()
-        if self.symmetry.algebra != alg:
-            raise ValueError(f"symmetry acts on {self.symmetry.algebra!r}, not on {alg!r}; build it from the same algebra")
-        squares = dict(zip(names, alg.squares, strict=True))
-        if (
-            not self.axes
-            or any(not squares.get(axis) for axis in self.axes)
-            or list(self.axes) != [name for name in names if name in self.axes]
-        ):
-            raise ValueError(f"axes={self.axes!r} must be invertible generators in the order of {names}")
-        if abs(float(alg.inner(self.infinity, self.infinity))) > 1e-12 or any(
-            float(self.infinity[alg.index(axis)]) for axis in self.axes
-        ):
-            raise ValueError(f"infinity={alg.format(self.infinity)} must be null and orthogonal to the axes {self.axes}")
-        if bool(alg.outer(self.ideal, self.infinity).any()) or bool(self.ideal.any()) != bool(self.infinity.any()):
-            raise ValueError(f"ideal={alg.format(self.ideal)} must be a multiple of infinity={alg.format(self.infinity)}")
+    def _check_group(self) -> None:
+        alg, infinity = self.algebra, self.infinity
         for b in self.symmetry.generators:
-            if bool((alg.outer(alg.commutator(b) @ self.infinity, self.infinity).abs() > 1e-9).any()):
+            if bool((alg.outer(alg.commutator(b) @ infinity, infinity).abs() > 1e-9).any()):
                 raise ValueError(
-                    f"symmetry: the generator {alg.format(b)} moves infinity={alg.format(self.infinity)}, so points would "
+                    f"symmetry: the generator {alg.format(b)} moves infinity={alg.format(infinity)}, so points would "
                     "not follow it; build it as euclidean(algebra, infinity)"
                 )
-        if self.time is not None and self.time not in self.axes:
-            raise ValueError(f"time={self.time!r} must be one of axes={self.axes!r}")
-        _choice("point", self.point, (*get_args(PointRule), None))
-        fits = {"relative": not self.infinity.any(), "meet": self.infinity.any(), "null": self.o.any(), None: True}
-        if not bool(fits[self.point]):
-            able = [rule for rule, fit in fits.items() if bool(fit)]
-            raise ValueError(
-                f"point={self.point!r} does not exist with infinity={alg.format(self.infinity)}; use one of {able}"
-            )
 
     def _check_network(self) -> None:
         for product in self.products:
-            _choice("products", product, get_args(Product))
+            choice("products", product, get_args(Product))
             if not _is_equivariant(product, Symmetry(self.algebra, self.symmetry.generators)):
                 raise ValueError(
                     f"products={self.products!r}: {product!r} does not commute with the generators of {self.name!r}"
                 )
         if not self.products:
             raise ValueError("products=() leaves multivectors without interaction; use ('geometric',)")
-        _choice("norm", self.norm, get_args(Norm))
-        _choice("norm_form", self.norm_form, get_args(NormForm))
-        _choice("init", self.init, get_args(Initialisation))
-        _choice("join_reference", self.join_reference, get_args(JoinReference))
+        choice("norm", self.norm, get_args(Norm))
+        choice("norm_form", self.norm_form, get_args(NormForm))
+        choice("init", self.init, get_args(Initialisation))
+        choice("join_reference", self.join_reference, get_args(JoinReference))
         if not (isinstance(self.norm_eps, int | float) and self.norm_eps > 0):
             raise ValueError(f"norm_eps={self.norm_eps!r} must be a positive number, e.g. 0.01")
         for feature in self.features:
             if not isinstance(feature, Feature):
                 raise ValueError(f"features contains {feature!r}; use Inner and Distance from anygatr.spaces.features")
-
-
-def _vector(algebra: Algebra, x: Tensor | str | None, label: str) -> Float[Tensor, " k"]:
-    if x is None:
-        return torch.zeros(algebra.dim, dtype=torch.float64)
-    out = algebra[x] if isinstance(x, str) else torch.as_tensor(x).detach().double().cpu()
-    if out.shape != (algebra.dim,) or not bool(algebra.grade(out, 1).equal(out)):
-        raise ValueError(
-            f"{label} must be a vector of {algebra}: a multivector of grade 1 and shape ({algebra.dim},), or a name"
-        )
-    return out
+        if self.needs_reference and self.join_reference == "data":
+            assert self.reference_blade >= 0  # raises here, and not in a network, where no blade repairs the product
 
 
 def _is_equivariant(product: Product, symmetry: Symmetry) -> bool:
     # versors act by automorphisms of the geometric product; the check would take long in large algebras
     return product == "geometric" or symmetry.is_equivariant(product)
-
-
-def _choice(label: str, value: object, options: tuple[object, ...]) -> None:
-    if value not in options:
-        near = get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{label}={value!r} is not one of {', '.join(map(repr, options))}{hint}")

@@ -5,10 +5,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from anygatr.algebra import Algebra
-from anygatr.equivariance.symmetry import euclidean, pin, spin
+from anygatr.equivariance.symmetry import Symmetry, euclidean, pin, spin
 from anygatr.spaces.features import Distance, Inner
 from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.space import Space
+from anygatr.spaces.standard import conformal_space, euclidean_space, projective_space, spacetime
 
 OVERRIDES = ("norm", "norm_eps", "norm_form", "init", "products", "features", "join_reference")
 
@@ -32,18 +33,18 @@ def geometry(name: str = "C", dim: int = 3, mirrors: bool = True, **overrides: A
             near = get_close_matches(key, OVERRIDES, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{key!r} is not an override{hint} Choose from {', '.join(OVERRIDES)}")
-    return replace(PRESETS[name](dim, mirrors), **overrides)
+    geo = PRESETS[name](dim, mirrors)
+    return replace(geo, **overrides) if overrides else geo
 
 
 def _euclidean(dim: int, mirrors: bool) -> Geometry:
-    alg = Algebra(dim)
-    return Geometry(alg, euclidean(alg, mirrors=mirrors), axes=_axes(dim), point="relative", name="E")
+    space = euclidean_space(dim)
+    return _geometry(space, euclidean(space.algebra, mirrors=mirrors), name="E")
 
 
 def _projective(dim: int, mirrors: bool) -> Geometry:
-    alg = Algebra(dim, 0, 1)
-    infinity = -alg["e0"]
-    return Geometry(alg, euclidean(alg, infinity, mirrors), _axes(dim), infinity, point="meet", ideal=alg["e0"], name="P")
+    space = projective_space(dim)
+    return _geometry(space, euclidean(space.algebra, space.infinity, mirrors), name="P")
 
 
 def _improved_projective(dim: int, mirrors: bool) -> Geometry:
@@ -57,27 +58,19 @@ def _improved_projective(dim: int, mirrors: bool) -> Geometry:
 
 
 def _conformal(dim: int, mirrors: bool) -> Geometry:
-    alg = Algebra(dim + 1, 1, names=(*_axes(dim), "e+", "e-"))
-    infinity = alg["e-"] - alg["e+"]
-    return Geometry(
-        alg,
-        euclidean(alg, infinity, mirrors),
-        _axes(dim),
-        infinity,
-        point="null",
-        norm="grade_abs",
-        init="identity",
-        name="C",
-    )
+    space = conformal_space(dim)
+    group = euclidean(space.algebra, space.infinity, mirrors)
+    return _geometry(space, group, norm="grade_abs", init="identity", name="C")
 
 
 def _lorentz(dim: int, mirrors: bool) -> Geometry:
-    alg = Algebra(1, dim, names=("e0", *_axes(dim)))
-    return Geometry(alg, pin(alg) if mirrors else spin(alg), axes=("e0", *_axes(dim)), time="e0", norm="grade_abs", name="L")
+    space = spacetime(dim)
+    return _geometry(space, pin(space.algebra) if mirrors else spin(space.algebra), norm="grade_abs", name="L")
 
 
-def _axes(dim: int) -> tuple[str, ...]:
-    return tuple(f"e{i}" for i in range(1, dim + 1))
+def _geometry(space: Space, symmetry: Symmetry, **choices: Any) -> Geometry:
+    declared = {key: getattr(space, key) for key in ("algebra", "axes", "infinity", "point", "ideal", "time")}
+    return Geometry(symmetry=symmetry, **declared, **choices)
 
 
 PRESETS: dict[str, Callable[[int, bool], Geometry]] = {

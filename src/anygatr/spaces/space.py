@@ -1,118 +1,88 @@
-"""Where R^d lives in an algebra: its axes, infinity and o, and the kinds of objects that follow from them."""
+"""Space: where R^d lives in an algebra, as a small frozen declaration with the tables of its embeddings."""
 
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from itertools import combinations
-from typing import Literal
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Protocol, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
-
-Coordinates = Float[Tensor, "*#batch d"]
-Multivector = Float[Tensor, "*batch k"]
-PointRule = Literal["relative", "meet", "null"]
-
-SMALL = 1e-3  # a homogeneous weight below this is replaced by it, so that a read-out never divides by zero
-
-PRESETS_WITH = {
-    "scalar": "E, P, iP, C, L",
-    "pseudoscalar": "E, P, iP, C, L",
-    "vector": "E, P, iP, C, L",
-    "reflection": "E, P, iP, C, L",
-    "point": "E, P, iP, C",
-    "oriented_point": "P, iP, C",
-    "plane": "P, iP, C",
-    "line": "P, iP, C in 2 or more dimensions",
-    "rotation": "E, P, iP, C, L in 2 or 3 dimensions",
-    "translation": "P, iP, C",
-    "motor": "P, iP, C in 2 or 3 dimensions",
-    "sphere": "C",
-    "circle": "C in 3 dimensions (in 2 a circle is a sphere)",
-    "pair": "C",
-    "momentum": "L",
-}
+from anygatr.spaces.coordinates import Multivector, coordinates, relative
+from anygatr.spaces.tables import EmbeddingTables, PointRule
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """The part of an algebra spanned by S, inf ^ S and o ^ S, where S runs through the algebra G(axes) of space.
+class Space:
+    """The axes of R^d in an algebra, the vector infinity, and what a point and a free vector are.
 
-    Row i of `flat`, `ideal` and `polar` is the image of blade i of `space`; without infinity or o their rows are zero.
+    Planes are n + delta*infinity and translations 1 + infinity t / 2 in every space. `Geometry` documents the arguments.
     """
 
-    space: Algebra
-    flat: Float[Tensor, "s k"]
-    ideal: Float[Tensor, "s k"]
-    polar: Float[Tensor, "s k"]
-
-
-class Space:
-    """The declaration every embedding needs; `Geometry` adds what a network needs."""
-
-    name: str
     algebra: Algebra
     axes: tuple[str, ...]
-    infinity: Float[Tensor, " k"]
-    point: PointRule | None
-    ideal: Float[Tensor, " k"]
-    time: str | None
+    infinity: Float[Tensor, " k"] = None  # type: ignore[assignment]
+    point: PointRule | None = None
+    ideal: Float[Tensor, " k"] = None  # type: ignore[assignment]
+    time: str | None = None
+    name: str = "custom"
+    o: Float[Tensor, " k"] = field(init=False, repr=False)
+    """The null vector with <o, infinity> = -1 at the origin; zero where there is none."""
+    has_infinity: bool = field(init=False)
+    """Whether infinity is not zero, so that translations move something."""
+    has_o: bool = field(init=False)
+    """Whether o is not zero, so that there are spheres."""
+
+    def __post_init__(self) -> None:
+        replace = object.__setattr__
+        replace(self, "axes", tuple(self.axes))
+        replace(self, "infinity", _vector(self.algebra, self.infinity, "infinity"))
+        replace(self, "ideal", self.infinity if self.ideal is None else _vector(self.algebra, self.ideal, "ideal"))
+        replace(self, "o", _opposite(self.algebra, self.infinity))
+        replace(self, "has_infinity", bool(self.infinity.any()))
+        replace(self, "has_o", bool(self.o.any()))
+        self._check()
+
+    @cached_property
+    def tables(self) -> EmbeddingTables:
+        """The constants of all embeddings. Compute them before tracing: `Geometry` does."""
+        return EmbeddingTables.of(self.algebra, self.axes, self.time, self.infinity, self.o, self.ideal, self.point)
 
     @property
     def dim(self) -> int:
         """The dimension d of space; time, where there is one, not counted."""
         return len(self.axes) - (self.time is not None)
 
-    @cached_property
-    def o(self) -> Float[Tensor, " k"]:
-        """The null vector with <o, infinity> = -1 at the origin; zero where there is none."""
-        v = self.infinity[self.algebra.slices[1]]
-        squares = torch.tensor(self.algebra.squares, dtype=v.dtype)
-        return self.algebra.vector(-squares * v / v.square().sum().clamp(min=1e-300))
+    @property
+    def base(self) -> Algebra:
+        """The algebra of the axes alone, in which normals, directions and rotors are computed."""
+        return self.tables.split.space
 
-    @cached_property
-    def split(self) -> Split:
-        """The lifts from the algebra of space into this one."""
-        alg, squares = self.algebra, dict(zip(self.algebra.names or (), self.algebra.squares, strict=True))
-        positive = sum(squares[axis] > 0 for axis in self.axes)
-        space = Algebra(positive, len(self.axes) - positive, 0, names=self.axes)
-        subsets = [subset for grade in range(space.n + 1) for subset in combinations(self.axes, grade)]
-        flat = torch.stack([reduce(alg.outer, [alg[axis] for axis in subset], alg["1"]) for subset in subsets])
-        return Split(space, flat, alg.outer(self.infinity, flat), alg.outer(self.o, flat))
+    def vector(self, v: Tensor, label: str, origin: Tensor | None = None) -> Float[Tensor, "*batch s"]:
+        """Coordinates, once checked, as a vector of the algebra of space, relative to the origin."""
+        return self.base.vector(relative(coordinates(v, label, len(self.axes)), origin))
 
-    @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of objects this geometry can represent without loss."""
-        far, spheres = bool(self.infinity.any()), bool(self.o.any())
-        turns, points = self.dim in (2, 3), self.point is not None
-        able = {
-            "scalar": True,
-            "pseudoscalar": True,
-            "vector": True,
-            "reflection": True,
-            "point": points,
-            "oriented_point": points and far,
-            "plane": far,
-            "line": far and len(self.axes) > 1,
-            "rotation": turns,
-            "translation": far,
-            "motor": far and turns,
-            "sphere": spheres,
-            "circle": spheres and len(self.axes) == 3,
-            "pair": spheres,
-            "momentum": self.time is not None,
-        }
-        return tuple(kind for kind, can in able.items() if can)
+    def components(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch d"]:
+        """The coordinates of the vector part of a multivector of the algebra of space."""
+        return x[..., self.base.slices[1]]
 
-    def require(self, kind: str) -> None:
-        """Raise unless this geometry can represent that kind."""
-        if kind not in self.kinds:
-            raise ValueError(
-                f"geometry {self.name!r} with dim={self.dim} cannot represent a {kind.replace('_', ' ')}; "
-                f"these can: {PRESETS_WITH[kind]}"
-            )
+    def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
+        """A multivector of the algebra of space as one of this algebra."""
+        return x @ self.tables.split.flat.to(x)
+
+    def lift_ideal(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
+        """infinity ^ x for a multivector x of the algebra of space."""
+        return x @ self.tables.split.ideal.to(x)
+
+    def read(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
+        """The part of mv in the algebra of space."""
+        return self.blades(mv) @ self.tables.read_flat.to(mv)
+
+    def read_ideal(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
+        """The x of the part infinity ^ x of mv."""
+        return self.blades(mv) @ self.tables.read_ideal.to(mv)
 
     def carrier(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:
         """The flat that carries a multivector: -(infinity . mv) where o exists, mv itself elsewhere.
@@ -120,23 +90,8 @@ class Space:
         Equivariant, and free of o: a circle goes to its plane, o ^ v to v. Directions are read from it, because no part
         of it mixes into them under translations.
         """
-        return self.blades(mv) @ self._carrier.to(mv) if "sphere" in self.kinds else self.blades(mv)
-
-    def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
-        """A multivector of the algebra of space as one of this algebra."""
-        return x @ self.split.flat.to(x)
-
-    def lift_ideal(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
-        """infinity ^ x for a multivector x of the algebra of space."""
-        return x @ self.split.ideal.to(x)
-
-    def read(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
-        """The part of mv in the algebra of space."""
-        return self.blades(mv) @ _coefficients(self.split.flat).to(mv)
-
-    def read_ideal(self, mv: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch s"]:
-        """The x of the part infinity ^ x of mv."""
-        return self.blades(mv) @ _coefficients(self.split.ideal).to(mv)
+        matrix = self.tables.carrier
+        return self.blades(mv) if matrix is None else self.blades(mv) @ matrix.to(mv)
 
     def blades(self, mv: Multivector) -> Multivector:
         """The argument itself, once it is known to have one component per blade."""
@@ -145,59 +100,59 @@ class Space:
             raise ValueError(f"mv has shape {found}; geometry {self.name!r} has {self.algebra.dim} blades on the last axis")
         return mv
 
-    def _vector(self, v: Tensor, label: str, origin: Tensor | None = None) -> Tensor:
-        return self.split.space.vector(relative(coordinates(v, label, len(self.axes)), origin))
-
-    def _components(self, x: Tensor) -> Tensor:
-        return x[..., self.split.space.slices[1]]
-
-    @cached_property
-    def _carrier(self) -> Float[Tensor, "k k"]:
-        alg = self.algebra
-        # infinity . x = (infinity x - involute(x) infinity) / 2; transposed, because multivectors are rows
-        involution = torch.diag(1.0 - 2.0 * (alg.grades % 2))
-        return -(alg.left(self.infinity) - alg.right(self.infinity) @ involution.double()).T / 2
-
-
-def coordinates(x: Tensor, label: str, size: int) -> Tensor:
-    """The argument itself, once its type, last axis and finiteness have been checked."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        found = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"{label} is {found}; pass a floating point tensor, e.g. torch.as_tensor({label}).double()")
-    if x.dim() < 1 or x.shape[-1] != size:
-        raise ValueError(f"{label} has shape {tuple(x.shape)}; the last axis must have {size} components")
-    return finite(x, label)
+    def _check(self) -> None:
+        alg, names = self.algebra, self.algebra.names or ()
+        squares = dict(zip(names, alg.squares, strict=True))
+        ordered = list(self.axes) == [name for name in names if name in self.axes]
+        if not self.axes or not ordered or any(not squares.get(axis) for axis in self.axes):
+            raise ValueError(f"axes={self.axes!r} must be invertible generators in the order of {names}")
+        infinity, ideal = alg.format(self.infinity), alg.format(self.ideal)
+        along = any(float(self.infinity[alg.index(axis)]) for axis in self.axes)
+        if along or abs(float(alg.inner(self.infinity, self.infinity))) > 1e-12:
+            raise ValueError(f"infinity={infinity} must be null and orthogonal to the axes {self.axes}")
+        if bool(alg.outer(self.ideal, self.infinity).any()) or bool(self.ideal.any()) != self.has_infinity:
+            raise ValueError(f"ideal={ideal} must be a multiple of infinity={infinity}")
+        if self.time is not None and self.time not in self.axes:
+            raise ValueError(f"time={self.time!r} must be one of axes={self.axes!r}")
+        choice("point", self.point, (*get_args(PointRule), None))
+        fits = {"relative": not self.has_infinity, "meet": self.has_infinity, "null": self.has_o, None: True}
+        if not fits[self.point]:
+            able = [rule for rule, fit in fits.items() if fit]
+            raise ValueError(f"point={self.point!r} does not exist with infinity={infinity}; use one of {able}")
 
 
-def finite(x: Tensor, label: str) -> Tensor:
-    """The argument itself, once it is known to hold no NaN or infinity."""
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(x).all()):
-        bad = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
-        raise ValueError(f"{label} contains NaN or infinity, first at index {bad}; clean the data or mask that token")
-    return x
+class HasSpace(Protocol):
+    """What embeddings and kinds of data take as their first argument; a `Geometry` is one."""
+
+    @property
+    def space(self) -> Space:
+        """Where R^d lives."""
+
+    def require(self, kind: str) -> Space:
+        """The space, once it is known to have objects of that kind."""
 
 
-def relative(x: Tensor, origin: Tensor | None) -> Tensor:
-    """Coordinates from the origin, subtracted in their own dtype."""
-    if origin is None:
-        return x
-    if origin.dim() < 1 or origin.shape[-1] != x.shape[-1]:
+def choice(label: str, value: object, options: tuple[object, ...]) -> None:
+    """Raise unless the value is one of the options."""
+    if value not in options:
+        near = get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{label}={value!r} is not one of {', '.join(map(repr, options))}{hint}")
+
+
+def _vector(algebra: Algebra, x: Tensor | str | None, label: str) -> Float[Tensor, " k"]:
+    if x is None:
+        return torch.zeros(algebra.dim, dtype=torch.float64)
+    out = algebra[x] if isinstance(x, str) else torch.as_tensor(x).detach().double().cpu()
+    if out.shape != (algebra.dim,) or not bool(algebra.grade(out, 1).equal(out)):
         raise ValueError(
-            f"origin has shape {tuple(origin.shape)}; give it {x.shape[-1]} coordinates, e.g. geo.origin(points)"
+            f"{label} must be a vector of {algebra}: a multivector of grade 1 and shape ({algebra.dim},), or a name"
         )
-    return x - origin.to(x)
+    return out
 
 
-def absolute(x: Tensor, origin: Tensor | None) -> Tensor:
-    """Coordinates back in the frame of the origin, in the wider of the two dtypes."""
-    return x if origin is None else x + origin
-
-
-def nonzero(x: Tensor, least: float = SMALL) -> Tensor:
-    """Homogeneous weights safe to divide by: those of at most `least` in absolute value become `least`."""
-    return torch.where(x.abs() > least, x, torch.full_like(x, least))
-
-
-def _coefficients(rows: Tensor) -> Tensor:
-    """The matrix that reads the coefficients of mutually orthogonal rows; zero rows read zero."""
-    return (rows / rows.square().sum(-1, keepdim=True).clamp(min=1e-300)).T
+def _opposite(algebra: Algebra, infinity: Tensor) -> Float[Tensor, " k"]:
+    """The null vector o of the plane of infinity and its conjugate, with <o, infinity> = -1."""
+    v = infinity[algebra.slices[1]]
+    squares = torch.tensor(algebra.squares, dtype=v.dtype)
+    return algebra.vector(-squares * v / v.square().sum().clamp(min=1e-300))

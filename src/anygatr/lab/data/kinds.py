@@ -1,52 +1,20 @@
-"""Kinds of fields a data file can declare: what their columns mean, and `name:kind` as written on the command line."""
+"""Kinds of fields in data files: the roles of their columns, and `name:kind` as written on the command line."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# The columns of each kind, in order, as (role, width). The role decides how a column may be normalised:
-#   position, length   divided by the one length unit of the data set; a position is never shifted
-#   free               divided by a unit of its own, never shifted
-#   direction, rotor   left as they are: their length is 1 or means nothing
-#   invariant          standardised: the only columns that may be shifted
-#   pseudo             divided, never shifted: it changes sign under mirrors
-KINDS: dict[str, tuple[tuple[str, str], ...]] = {
-    "point": (("position", "d"),),
-    "oriented_point": (("position", "d"),),
-    "vector": (("free", "d"),),
-    "plane": (("direction", "d"), ("position", "d")),
-    "line": (("position", "d"), ("direction", "d")),
-    "sphere": (("position", "d"), ("length", "1")),
-    "circle": (("position", "d"), ("direction", "d"), ("length", "1")),
-    "pair": (("position", "d"), ("position", "d")),
-    "scalar": (("invariant", "1"),),
-    "pseudoscalar": (("pseudo", "1"),),
-    "rotation": (("rotor", "rotor"),),
-    "translation": (("length", "d"),),
-    "motor": (("rotor", "rotor"), ("length", "d")),
-    "momentum": (("free", "d+1"),),
-}
+from anygatr.spaces.kinds import KINDS
+from anygatr.spaces.pieces import PIECES
 
 DIMENSIONS = (3, 2)
 """Dimensions of space a file is tried for when none is declared, the most common first."""
 
-_SYNONYMS = {
-    "position": "point", "coordinate": "point", "coordinates": "point", "vertex": "point",
-    "velocity": "vector", "force": "vector", "displacement": "vector", "normal": "vector", "direction": "vector",
-    "quaternion": "rotation", "angle": "rotation", "orientation": "rotation", "rotor": "rotation",
-    "pose": "motor", "transform": "motor", "shift": "translation", "ray": "line",
-    "float": "scalar", "number": "scalar", "mass": "scalar", "charge": "scalar", "energy": "scalar",
-    "fourvector": "momentum", "four_momentum": "momentum",
-}  # fmt: skip
-
 
 def roles(kind: str, dim: int) -> tuple[tuple[str, int], ...]:
-    """The columns of a kind in R^dim as (role, width), in the order they are stored."""
-    rotor = {2: 1, 3: 4}
-    widths = {"d": dim, "d+1": dim + 1, "1": 1, "rotor": rotor.get(dim, 0)}
-    parts = tuple((role, widths[width]) for role, width in KINDS[kind])
-    if any(width == 0 for _, width in parts):
+    """The columns of a kind in R^dim as (role, width), in the order they are stored; `Kind.columns` lists the roles."""
+    if "rotation" in KINDS[kind].pieces and dim not in (2, 3):
         raise ValueError(f"kind={kind!r} is stored as an angle (dim=2) or a quaternion x,y,z,w (dim=3); dim={dim}")
-    return parts
+    return tuple((role, PIECES[piece].width(dim, axes=dim)) for piece, role in KINDS[kind].columns)
 
 
 def columns(kind: str, dim: int) -> int:
@@ -91,5 +59,5 @@ def infer_dim(fields: dict[str, str], widths: dict[str, int]) -> int:
 
 
 def _suggest_kind(kind: str) -> str:
-    synonym = _SYNONYMS.get(kind.lower())
+    synonym = next((name for name, known in KINDS.items() if kind.lower() in known.synonyms), None)
     return f"did you mean {synonym}?" if synonym else nearest(kind, KINDS)
