@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test test-slow check docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
+.PHONY: demo test test-slow check sanitize docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -29,6 +29,10 @@ check: $(STAMP)  ## format, lint, types, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+sanitize: $(STAMP)  ## the C kernels on odd shapes with the address and undefined-behaviour sanitisers
+	ANYGATR_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+		$(BIN)/python tests/native/odd_shapes.py
 
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -8,9 +8,9 @@ import argparse
 
 import torch
 
-from anygatr.nn import GATr, Width
+from anygatr import GATr, summary
+from anygatr.nn import Width
 from anygatr.spaces.presets import geometry
-from anygatr.summary import summary
 
 
 def flight(samples: int, bodies: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,6 +1,7 @@
 """The speed benchmark: the reference is the same network, ratios need repetitions, verdicts follow from rows."""
 
 import json
+from dataclasses import asdict
 from mmap import mmap
 
 import pytest
@@ -9,14 +10,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from anygatr import GATr, Width, geometry
-from anygatr.kernels import linear_native
-from anygatr.nn.attention import Attend, head_width
-from benchmarks.harness.files import RESULTS, SNIPPETS, put_json
+from anygatr.execution.c import build, tensors
+from anygatr.networks.whole import whole_program
+from benchmarks.harness.files import RESULTS, ROOT, SNIPPETS, put_json
 from benchmarks.harness.peak_memory import MIB, growth
 from benchmarks.harness.peak_rate import peak_rate
 from benchmarks.harness.timing import interleaved, ratio, spread
-from benchmarks.speed import step_profile
-from benchmarks.speed.networks.arithmetic import multiply_adds, step_flops
+from benchmarks.speed import old_and_new, roofline, step_profile
+from benchmarks.speed.networks.arithmetic import forward_flops, multiply_adds, step_flops
 from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration, contestant
 from benchmarks.speed.networks.dense_reference import DenseGATr
 from benchmarks.speed.run import EAGER, merged, rows_of
@@ -24,6 +25,7 @@ from benchmarks.speed.tables.networks import compilation, memory, overview, snip
 from benchmarks.speed.tables.networks import table as markdown
 from benchmarks.speed.tables.targets import verdicts
 
+needs_compiler = pytest.mark.skipif(not build.available(), reason="there is no C compiler")
 SMALL = Configuration(batch=2, tokens=5, blocks=2, mv=4, s=8, heads=2)
 
 
@@ -141,6 +143,7 @@ def test_a_target_that_no_kernel_can_reach_is_told_apart():
     assert [str(v) for v in verdicts([rows[0], row("iP", [0.3, 0.3]), peak | {"flops": 1.0}])] == ["met"]
 
 
+@needs_compiler
 def test_cores_compute_something():
     assert 1e8 < peak_rate(1, repetitions=1) < 1e13
 
@@ -208,27 +211,88 @@ def test_a_step_computes_three_times_an_inference_and_logits_once_more():
     size = Configuration(batch=2, tokens=6, blocks=3, mv=8, s=4, heads=2)
     once, step = (step_flops("iP", size, what) for what in ("infer", "train"))
     assert once == 2 * multiply_adds("iP", size) * 2 * 6 * 3
-    attention = 2 * 6 * 3 * Attend(geometry("iP"), 2, 1, head_width(Width(8, 4), 2)).flops(6)
+    net = GATr(geometry("iP"), Width(1, 1), Width(8, 4), Width(1, 1), blocks=3, heads=2)
+    attention = 2 * 6 * forward_flops(whole_program(net), 6)[1]
     assert step == 3 * once + attention / 2
 
 
+@pytest.mark.parametrize(
+    ("name", "configuration", "flops"),
+    [
+        ("E", "a", (436_224, 32_768)),
+        ("P", "a", (563_200, 40_960)),
+        ("iP", "a", (559_648, 45_056)),
+        ("C", "a", (972_800, 81_920)),
+        ("iP", "b", (1_197_120, 73_728)),
+        ("iP", "c", (81_168, 8_064_000)),
+    ],
+)
+def test_multiply_adds_of_a_block_stay_what_they_were(name, configuration, flops):
+    """As counted layer by layer, before programs were counted; targets and tables are made from them."""
+    assert multiply_adds(name, CONFIGURATIONS[configuration]) == sum(flops) // 2
+    size = CONFIGURATIONS[configuration]
+    tokens = size.blocks * size.batch * size.tokens
+    assert step_flops(name, size, "train") == tokens * (3 * flops[0] + 3.5 * flops[1])
+
+
+@needs_compiler
 def test_a_profile_accounts_for_the_whole_step(monkeypatch):
     """Kernels and what is outside them, each with its arithmetic; kernels run as before once it is made."""
     monkeypatch.setitem(CONFIGURATIONS, "a", Configuration(2, 4, 1, 8, 16, 2))
-    run = linear_native._run
+    call = tensors.call
     rows = step_profile.profile("a", 2)
-    assert linear_native._run is run
+    assert tensors.call is call
     parts = rows[1:]
     assert [row["part"] for row in parts] == list(step_profile.PARTS)
     assert all(row["seconds"] > 0 for row in parts)
     net = contestant("iP", CONFIGURATIONS["a"]).net
-    once = sum(m.flops(4) for m in net.modules() if hasattr(m, "flops"))
+    once = sum(forward_flops(whole_program(net), 4))
     forwards = {row["part"]: row["flops"] for row in parts}
     assert forwards["linear"] + forwards["attend"] == 2 * 4 * once
     assert forwards["linear_backward"] == 2 * forwards["linear"]
     page = step_profile.page({"rows": rows, "machine": {"cpu": "a processor", "cores": 2, "torch": "2"}})
     whole = next(line for line in page.splitlines() if "**step**" in line)
     assert f"| {1e3 * sum(row['seconds'] for row in parts):.0f} | 100 % |" in whole
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["E", "iP"])
+def test_operations_of_the_roofline_are_one_kernel_each(name, monkeypatch):
+    called, call = [], tensors.call
+
+    def noted(function, *arguments):
+        called.append(function.__name__)
+        call(function, *arguments)
+
+    monkeypatch.setattr(tensors, "call", noted)
+    for label, operation in roofline.operations(geometry(name), SMALL).items():
+        operation.step()
+        forward = "attention" if label == "attention" else "pipeline"
+        assert called == [forward, "attention_backward" if label == "attention" else "linear_backward"]
+        called.clear()
+
+
+def test_a_checkout_is_as_fast_as_itself():
+    """Both compute the same network, and all calls of all rounds are there."""
+    job = {"geometry": "E", "size": asdict(SMALL), "threads": 1, "backend": "torch"}
+    rows = list(old_and_new.compare(ROOT, ROOT, job, 2))
+    assert [row["what"] for row in rows] == ["train", "infer"]
+    for row in rows:
+        assert all(len(row[side][clock]) == 2 for side in ("old", "new") for clock in ("cpu", "wall"))
+        assert row["loss_difference"] < old_and_new.SAME
+        assert row["what"] in old_and_new.line({**row, **job, "configuration": "a"})
+
+
+def test_a_checkout_without_the_library_is_refused(tmp_path):
+    job = {"geometry": "E", "size": asdict(SMALL), "threads": 1, "backend": None}
+    with pytest.raises(ValueError, match="has no src/anygatr"):
+        list(old_and_new.compare(tmp_path, ROOT, job, 2))
+
+
+def test_checkouts_take_turns():
+    order = [name for number in range(4) for name in old_and_new.turns(number)]
+    assert order == ["old", "new", "new", "old"] * 2
+    assert old_and_new.Quartiles.of([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]) == (1.5, 2.0, 2.5)
 
 
 @pytest.mark.parametrize("table", [overview, times, memory, compilation], ids=lambda table: table.__name__)

@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, safe_open, save_file
 
-from anygatr import checkpoint
+from anygatr import AxialGATr, ConditionalGATr, GATr, checkpoint
 from anygatr.algebra import Algebra
 from anygatr.checkpoint import FORMAT, KEY, load, save
 from anygatr.equivariance.symmetry import spin
 from anygatr.interface.model import model
-from anygatr.nn import AxialGATr, ConditionalGATr, GATr, Width
+from anygatr.nn import Width
 from anygatr.spaces.declaration import describe, fingerprint
 from anygatr.spaces.features import Inner
 from anygatr.spaces.geometry import Geometry
@@ -98,7 +98,7 @@ def test_mixed_dtypes_are_kept(tmp_path):
     save(net, tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
     assert {name: p.dtype for name, p in again.named_parameters()} == {name: p.dtype for name, p in net.named_parameters()}
-    assert again.blocks[0].mlp.out.mixing.dtype == torch.bfloat16
+    assert again.blocks[0].mlp.out.combinations.dtype == torch.bfloat16
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from anygatr import convert
+from anygatr import GATr, convert
 from anygatr.checkpoint import load, save
 from anygatr.convert import _outer_maps, from_gatr, from_lgatr
 from anygatr.convert_weights import Weights
-from anygatr.nn import GATr, Width
-from anygatr.nn.rope import BASE
+from anygatr.nn import Width
+from anygatr.ops.rope import BASE
 from anygatr.spaces.features import Distance
 from anygatr.spaces.presets import geometry
 from anygatr.testing import assert_equivariant

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from anygatr import export
+from anygatr import AxialGATr, GATr, export
 from anygatr.export import program, to_onnx
 from anygatr.interface.model import model
-from anygatr.nn import AxialGATr, GATr, Width
+from anygatr.nn import Width
 from anygatr.spaces.presets import geometry
 
 SIZES = ((1, 1), (2, 5), (5, 70), (1, 130))  # none of them the size that is traced

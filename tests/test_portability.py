@@ -16,25 +16,23 @@ from torch.autograd.gradcheck import GradcheckError
 from torch.func import functional_call, grad, vmap
 from torch.nn.parallel import DistributedDataParallel
 
+from anygatr import AxialGATr, ConditionalGATr, GATr
 from anygatr.interface.model import model
-from anygatr.kernels.product import product_plan, products
 from anygatr.nn import (
     MLP,
-    AxialGATr,
     Block,
     ConditionalBlock,
-    ConditionalGATr,
     CrossAttention,
     EquiLinear,
     GatedGELU,
-    GATr,
     GeometricBilinear,
     LayerNorm,
     SelfAttention,
     Width,
 )
 from anygatr.nn.attention import Attend
-from anygatr.nn.batch import Batch, reference
+from anygatr.nn.bilinear import Products
+from anygatr.ops.batch import Batch, join_reference
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -161,14 +159,14 @@ def test_layers_have_second_derivatives(name, layer, rng):
     s = torch.randn(3, 2, generator=rng, dtype=torch.float64, requires_grad=True)
 
     def call(x: Tensor, s: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
-        number, nothing = reference(x, geo), x[..., :0]
+        number, nothing = join_reference(x, geo), x[..., :0]
         more: tuple[object, ...] = ()
         if layer in ("attention", "multi-head", "block"):
-            more = (Batch(number, x[..., :1] if layer == "multi-head" else nothing),)
+            more = (Batch(number, x[..., :1] if layer == "multi-head" else nothing, scalars=s[..., :0]),)
         elif layer in ("bilinear", "mlp"):
             more = (number,)
         elif layer.startswith("c"):
-            more = (x.roll(1, 1), s.roll(1, 0), *([Batch(number, nothing)] if layer.endswith("block") else []))
+            more = (x.roll(1, 1), s.roll(1, 0), Batch(number, nothing, scalars=s[..., :0]))
         values = zip(shapes.items(), weights.split(sizes) if sizes else [], strict=True)
         return functional_call(built, {key: value.view(shape) for (key, shape), value in values}, (x, s, *more))
 
@@ -199,12 +197,12 @@ def test_delicate_sums_are_float32_under_autocast(name, dtype, rng):
     """Norms, products, distances and indefinite inner products give the same numbers; linear maps do not."""
     geo = geometry(name)
     x, s = torch.randn(geo.algebra.dim, 5, 8, generator=rng), torch.randn(5, 8, generator=rng)
-    norm, plan, linear = LayerNorm(geo), product_plan(geo.algebra, geo.products), EquiLinear(geo, Width(8, 8), WIDTH)
-    parts = 2 * len(geo.products)
+    norm, products, linear = LayerNorm(geo), Products(geo), EquiLinear(geo, Width(8, 8), WIDTH)
+    parts, batch = 2 * len(geo.products), Batch(torch.ones(1), x[..., :0], scalars=s[..., :0])
     attend = Attend(geo, heads=2, key_heads=1, head=WIDTH)
-    calls = [lambda: norm(x, s)[0], lambda: norm(x, s)[1], lambda: products(x.repeat(1, 1, parts), plan)]
-    if name != "E":  # its inner product is a sum of squares: no cancellation
-        calls += [lambda: attend((x, s))[0], lambda: attend((x, s))[1]]
+    calls = [lambda: norm(x, s)[0], lambda: norm(x, s)[1], lambda: products(x.repeat(1, 1, parts), batch.reference)]
+    if attend.op.precise:  # that of E and P is a sum of squares: no cancellation
+        calls += [lambda: attend(x, s, batch)[0], lambda: attend(x, s, batch)[1]]
     with torch.no_grad():
         for call in calls:
             expected = call()
@@ -224,12 +222,13 @@ def test_numbers_of_another_type_are_named(name):
         net(x.float(), s)
 
 
-def test_vmap_is_refused_by_torch():
-    """The limit that docs/portability.md states; if this fails, the page has become too modest."""
+def test_networks_can_be_mapped_over_samples():
     net = build("E")
     x, s = net.example(5)
-    with pytest.raises(RuntimeError, match="vmap"):
-        vmap(net)(torch.stack([x, x]), torch.stack([s, s]))
+    y, t = vmap(net)(torch.stack([x, 2 * x]), torch.stack([s, s]))
+    for sample, scale in enumerate((1, 2)):
+        assert torch.allclose(y[sample], net(scale * x, s)[0], atol=1e-12)
+        assert torch.allclose(t[sample], net(scale * x, s)[1], atol=1e-12)
 
 
 def test_geometries_and_networks_reach_worker_processes():

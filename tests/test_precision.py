@@ -1,29 +1,18 @@
 """What docs/portability.md says of number formats: how far they are from float64, and what the origin saves."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
 from anygatr.interface.model import model
+from benchmarks.numerics.precision import errors
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "precision.py"
 BOUNDS = {"float32": (2e-6, 5e-6), "bfloat16": (0.05, 0.15), "float16": (0.005, 0.02)}  # outputs, gradients
 FAR = 220.0
 
 
-@pytest.fixture(scope="module")
-def errors():
-    spec = importlib.util.spec_from_file_location("precision", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script.errors
-
-
 @pytest.mark.parametrize("number", BOUNDS)
 @pytest.mark.parametrize("name", ["E", "P", "iP", "C"])
-def test_errors_with_an_origin_do_not_grow_with_distance(name, number, errors):
+def test_errors_with_an_origin_do_not_grow_with_distance(name, number):
     for shift in (0.0, FAR):
         output, gradient = errors(name, number, shift, "mean", seed=0)
         assert output < BOUNDS[number][0]
@@ -31,7 +20,7 @@ def test_errors_with_an_origin_do_not_grow_with_distance(name, number, errors):
 
 
 @pytest.mark.parametrize(("name", "least"), [("P", 1e-6), ("iP", 1e-6), ("C", 1e-2)])
-def test_errors_without_one_do(name, least, errors):
+def test_errors_without_one_do(name, least):
     output, gradient = errors(name, "float32", FAR, None, seed=0)
     assert output > least
     assert gradient > 10 * errors(name, "float32", FAR, "mean", seed=0)[1]

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+import anygatr
 from anygatr.equivariance.solver import linear_maps
 from anygatr.equivariance.symmetry import euclidean
+from anygatr.execution import watching
+from anygatr.execution.c import linear, product, prologue
 from anygatr.interface.model import model
-from anygatr.nn.gatr import GATr
+from anygatr.networks.gatr import GATr
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 from anygatr.spaces.features import Inner
@@ -108,6 +111,55 @@ def test_a_join_without_its_reference_is_rejected_under_mirrors_only():
     failing = {row.motion for row in certificate.rows if not row.ok}
     assert "mirror e1" in failing
     assert not any("rotation" in motion or "translation" in motion for motion in failing)
+
+
+@pytest.mark.parametrize("kernel", ["product", "linear"])
+def test_a_broken_kernel_is_found(kernel, monkeypatch):
+    """A wrong sign in the tables of a C kernel: certificates are of the path that users run."""
+    net = network(geometry("P"))
+    certificate = certify(net)
+    assert certificate.ok
+    if kernel == "product":
+        tables = product.tables_of
+        wrong = lambda *given: tables(*given).replace("PLUS(1, 0, 2, 1)", "MINUS(1, 0, 2, 1)", 1)  # noqa: E731
+        assert wrong(net.blocks[0].mlp.bilinear.products.op.plan, 16, torch.float32, 4, False) != tables(
+            net.blocks[0].mlp.bilinear.products.op.plan, 16, torch.float32, 4, False
+        )
+        monkeypatch.setattr(product, "tables_of", wrong)
+        caches = (product.product_library, prologue.tables_of)
+    else:
+        plan = net.linear_in.op.plan
+        terms = [e._replace(factor=-e.factor) if e.target == e.source == 2 else e for e in plan.entries]
+        tables = linear.tables_of
+        monkeypatch.setattr(linear, "tables_of", lambda given: tables(replace(given, entries=tuple(terms))))
+        caches = ()
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        broken = certify(net)
+        assert not broken.ok
+        assert broken.culprit.layer == ("blocks.0.mlp.bilinear.out" if kernel == "product" else "linear_in")
+        assert equivariance_error(net) > 1e-3
+        with pytest.raises(AssertionError, match="equivariance error"):
+            assert_equivariant(net)
+        with anygatr.backend("torch"):
+            assert certify(net).ok
+    finally:
+        monkeypatch.undo()
+        for cache in caches:
+            cache.cache_clear()
+    assert certify(net).ok
+
+
+def test_what_is_certified_is_what_runs():
+    """The output of a certificate's run has the very digits of a plain call."""
+    net = network(geometry("iP"))
+    x, s = (torch.randn(2, 5, 2, 16), torch.randn(2, 5, 3))
+    with torch.no_grad():
+        plain = net(x, s)
+        with watching(lambda *_: None):
+            watched = net(x, s)
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
 
 
 class Wrapped(nn.Module):

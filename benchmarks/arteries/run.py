@@ -16,7 +16,7 @@ from anygatr.lab.data.arteries.config import ArteryConfig
 from anygatr.lab.data.config import DataConfig
 from anygatr.lab.data.make import make_data
 from anygatr.lab.report.palette import KNOWN
-from anygatr.lab.training.state import pack_rows, read_rows
+from anygatr.lab.report.row_files import pack_rows, read_rows
 from benchmarks.harness.files import RESULTS, ROOT, put
 
 DATA, OUT = Path("data/arteries.h5"), Path("runs/arteries")

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
+from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe, recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.kinds import columns
 from anygatr.lab.data.registry import stored_spec
+from anygatr.lab.report.row_files import PACKED, pack_rows, read_rows, row_path
 from anygatr.lab.training.rehearsal import training_memory_mb
-from anygatr.lab.training.state import PACKED, pack_rows, read_json, read_rows, row_path, write_json
 
 KEY, OLD = "training_memory_mb", "peak_memory_mb"
 BODIES = {

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from anygatr.lab.cli import main as anygatr
+from anygatr.lab.config.json_files import write_json
 from anygatr.lab.config.recipe import recipe
 from anygatr.lab.data.nbody import dataset as nbody
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.models import build, parameters
 from anygatr.lab.training.rehearsal import step_seconds, training_memory_mb
-from anygatr.lab.training.state import write_json
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, FIGURE_DATA
 from benchmarks.nbody.reproduction.results import PAPER_SIZE, keep_rows
 

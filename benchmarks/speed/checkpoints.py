@@ -11,8 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from anygatr import GATr
 from anygatr.checkpoint import load, save
-from anygatr.nn import GATr, Width
+from anygatr.nn import Width
 from anygatr.spaces.presets import geometry
 from benchmarks.harness.files import ROOT
 

@@ -1,4 +1,4 @@
-"""What reachable grades save: multiply-adds counted from the plans, and interleaved training steps, narrowed over whole.
+"""What reachable grades save: multiply-adds counted on the programs, and interleaved training steps, narrowed over whole.
 
     python -m benchmarks.speed.reach [--repetitions 15] [--out results/reach.json] [--no-times]
 

@@ -4,7 +4,8 @@
 
 The machine's limits are measured first: the best rate of a float32 matrix product and of copying memory. An operation's
 floor is the longer of its multiply-adds at the one and its inputs and outputs at the other, forward and backward;
-intermediate results count as nothing. One thread, processor seconds, float32.
+intermediate results count as nothing. Products, norms and gates are timed with the linear map behind them, as one kernel,
+which is how networks run them. One thread, processor seconds, float32.
 """
 
 import os
@@ -21,13 +22,14 @@ import torch
 from torch import Tensor
 
 from anygatr import Geometry, Width, geometry
-from anygatr.kernels.product import products
-from anygatr.nn import Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm
-from anygatr.nn.attention import Attend, head_width
-from anygatr.nn.batch import Batch, reference
+from anygatr.execution import BACKENDS, execute
+from anygatr.nn import Block
+from anygatr.ops.batch import Batch, join_reference
+from anygatr.program.trace import trace, values_of
 from benchmarks.harness.files import PICTURES, RESULTS, SNIPPETS, put_json
 from benchmarks.harness.machine import with_peers
 from benchmarks.harness.timing import interleaved, load, spread
+from benchmarks.speed.networks.arithmetic import forward_flops
 from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration
 
 BACKWARD = 2  # a bilinear operation's backward pass has as many multiply-adds again for each of its two factors
@@ -35,22 +37,21 @@ NUMBER = 4  # bytes
 
 
 class Operation(NamedTuple):
-    """A call on leaves, with the multiply-adds (twice, as FLOPs) of its forward pass."""
+    """A program on leaves, with the multiply-adds (twice, as FLOPs) of its forward pass."""
 
-    call: Callable[..., Any]
+    call: Callable[..., tuple[Tensor, ...]]
     leaves: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
     flops: int
 
     def step(self) -> None:
         """Forward and backward."""
         out = self.call(*self.leaves)
-        tensors = out if isinstance(out, tuple) else (out,)
-        torch.autograd.grad(tensors, self.leaves, [torch.ones_like(y) for y in tensors], allow_unused=True)
+        torch.autograd.grad(out, (*self.leaves, *self.weights), [torch.ones_like(y) for y in out], allow_unused=True)
 
     def numbers(self) -> int:
         """Numbers that a step must read or write: inputs and outputs, inputs again with both gradients."""
-        out = self.call(*self.leaves)
-        outputs = sum(y.numel() for y in (out if isinstance(out, tuple) else (out,)))
+        outputs = sum(y.numel() for y in self.call(*self.leaves))
         inputs = sum(x.numel() for x in self.leaves)
         return 3 * inputs + 2 * outputs
 
@@ -70,23 +71,49 @@ def limits() -> dict[str, float]:
 
 def operations(geo: Geometry, size: Configuration) -> dict[str, Operation]:
     """The operations of a block, with the shapes they have in it."""
-    n, width, k = size.batch * size.tokens, Width(size.mv, size.s), geo.algebra.dim
-    x, s = _leaf(k, n, width.mv), _leaf(n, width.s)
-    linear = EquiLinear(geo, width, width * 2)
-    bilinear = GeometricBilinear(geo, width, width * 2)
-    factors, number = _leaf(k, n, bilinear.factors.outputs.mv), torch.ones(n, 1)
-    wide_x, wide_s = _leaf(k, n, 2 * width.mv), _leaf(n, 2 * width.s)
-    head = head_width(width, size.heads)
-    attend = Attend(geo, size.heads, 1, head)
-    groups = head * (size.heads + 2)
-    channels = _leaf(k, size.batch, size.tokens, groups.mv), _leaf(size.batch, size.tokens, groups.s)
+    block, k = Block(geo, Width(size.mv, size.s), size.heads), geo.algebra.dim
+    norm, qkv, attend, project = block.norm, block.attention.qkv, block.attention.attend, block.attention.out
+    bilinear, gate, out = block.mlp.bilinear, block.mlp.activation, block.mlp.out
+    reference = torch.ones(size.batch, size.tokens, 1)
+    batch = Batch(reference, torch.empty(k, size.batch, size.tokens, 0))
+
+    def multiplied(h: Tensor, s: Tensor, reference: Tensor) -> Any:
+        return bilinear.out(bilinear.products(h, reference), s)
+
+    def made(calculate: Callable[..., Any], width: Width, *others: Any, pointwise: int = 0) -> Operation:
+        return _operation(block, calculate, width, size, others, pointwise)
+
+    mv, s = out.inputs
     return {
-        "linear": Operation(linear, (x, s), n * linear.flops(n)),
-        "product": Operation(lambda h: products(h, bilinear.plan, number), (factors,), n * bilinear.flops(n)),
-        "norm": Operation(LayerNorm(geo), (x, s), n * (4 * k * width.mv + 8 * width.s)),
-        "gate": Operation(GatedGELU(), (wide_x, wide_s), n * (2 * (k + 8) * width.mv + 16 * width.s)),
-        "attention": Operation(lambda x, s: attend((x, s)), channels, n * attend.flops(size.tokens)),
-    }  # fmt: skip
+        "linear": made(project, project.inputs),
+        "product + linear": made(multiplied, Width(bilinear.factors.outputs.mv, size.s), reference),
+        "norm + linear": made(lambda x, s: qkv(*norm(x, s)), block.inputs, pointwise=4 * k * size.mv + 8 * size.s),
+        "gate + linear": made(lambda x, s: out(*gate(x, s)), out.inputs, pointwise=(k + 8) * mv + 8 * s),
+        "attention": made(attend, qkv.outputs, batch),
+    }
+
+
+def _operation(
+    block: Block,
+    calculate: Callable[..., Any],
+    width: Width,
+    size: Configuration,
+    others: tuple[Any, ...],
+    pointwise: int,
+) -> Operation:
+    """A part of a block as a program of its own, run by the backend that a network would use.
+
+    `pointwise` are the FLOPs per token of what is done once per number, which programs do not count.
+    """
+    leaves = _leaf(block.geometry.algebra.dim, size.batch, size.tokens, width.mv), _leaf(size.batch, size.tokens, width.s)
+    program = trace(block, (*leaves, *others), calculate, names=("x", "s", "reference")[: 2 + len(others)])
+    named = {**dict(block.named_parameters()), **dict(block.named_buffers())}
+    parameters = [named[name] for name in program.parameters]
+    rest, batch = values_of(others)
+    backend = next(b for b in BACKENDS if b.accepts(program, [*leaves, *rest], parameters))
+    flops = size.batch * size.tokens * (sum(forward_flops(program, size.tokens)) + pointwise)
+    weights = tuple(p for p in parameters if p.requires_grad)
+    return Operation(lambda *given: backend.run(program, [*given, *rest], parameters, batch), leaves, weights, flops)
 
 
 def shares(limit: dict[str, float], repetitions: int) -> Iterator[dict[str, Any]]:
@@ -132,10 +159,11 @@ def block_step(geo: Geometry, size: Configuration) -> Callable[[], None]:
     block = Block(geo, Width(size.mv, size.s), size.heads)
     x = _leaf(geo.algebra.dim, size.batch, size.tokens, size.mv)
     s = _leaf(size.batch, size.tokens, size.s)
-    batch = Batch(reference(x.detach(), geo), x[..., :0])
+    reference = join_reference(x.detach(), geo).expand(*s.shape[:-1], 1).contiguous()
+    batch = Batch(reference, x.detach()[..., :0])
 
     def step() -> None:
-        y, t = block(x, s, batch)
+        y, t = execute(block, x, s, batch)
         (y.square().mean() + t.square().mean()).backward()
         block.zero_grad()
 

@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -22,12 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anygatr.kernels import attend_native, linear_native
-from anygatr.nn import EquiLinear, GATr, GeometricBilinear
-from anygatr.nn.attention import Attend
+from anygatr.execution.c import tensors as c_calls
+from anygatr.networks.gatr import GATr
+from anygatr.networks.whole import whole_program
 from benchmarks.harness.files import RESULTS, SNIPPETS, put, put_json
 from benchmarks.harness.machine import with_peers
 from benchmarks.harness.timing import load
+from benchmarks.speed.networks.arithmetic import forward_flops
 from benchmarks.speed.networks.contestants import CONFIGURATIONS, contestant
 from benchmarks.speed.tables.networks import about, table
 
@@ -39,6 +40,13 @@ PARTS = {
     "outside": "outside kernels: Python, torch, sums of gradients",
 }
 KERNELS = tuple(PARTS)[:-1]
+FUNCTIONS = {
+    "pipeline": "linear",
+    "linear_backward": "linear_backward",
+    "attention": "attend",
+    "attention_backward": "attend_backward",
+}
+"""The part that each function in C belongs to."""
 PASSES = {"linear": 1.0, "linear_backward": 2.0, "attend": 1.0, "attend_backward": 2.5}
 """Multiply-adds over those forwards; attention computes its logits again."""
 GEMM, COPY = 1024, 2**23  # rows of a square matrix, numbers
@@ -51,29 +59,26 @@ class Clock:
         self.seconds = dict.fromkeys(KERNELS, 0.0)
         self.bytes = dict.fromkeys(KERNELS, 0)
 
-    def note(self, name: str, seconds: float, tensors: Iterable[Tensor | None]) -> None:
+    def note(self, name: str, seconds: float, tensors: Iterable[Tensor]) -> None:
         """Add a call; what it is given and makes is moved once."""
         self.seconds[name] += seconds
-        self.bytes[name] += sum(t.nbytes for t in tensors if t is not None)
+        self.bytes[name] += sum(t.nbytes for t in tensors)
 
 
 @contextmanager
 def watched(clock: Clock) -> Iterator[None]:
     """Kernels report to the clock."""
-    linear, attend = linear_native._run, attend_native._run
+    call = c_calls.call
 
-    def timed_linear(run: Any, kept: Any, *arguments: Any) -> None:
-        name = "linear" if run.__name__ == "maps" else run.__name__
-        _timed(clock, name, lambda: linear(run, kept, *arguments), {id(t): t for t in kept if t is not None}.values())
+    def timed(function: Any, kept: Sequence[Tensor | None], *arguments: Any) -> None:
+        seconds = _seconds(lambda: call(function, kept, *arguments))
+        clock.note(FUNCTIONS[function.__name__], seconds, {id(t): t for t in kept if t is not None}.values())
 
-    def timed_attend(name: str, streams: Any, weights: Tensor, *others: Any) -> None:
-        _timed(clock, name, lambda: attend(name, streams, weights, *others), (*streams, weights, *others[-1]))
-
-    linear_native._run, attend_native._run = timed_linear, timed_attend
+    c_calls.call = timed
     try:
         yield
     finally:
-        linear_native._run, attend_native._run = linear, attend
+        c_calls.call = call
 
 
 def profile(configuration: str, repetitions: int) -> list[dict[str, Any]]:
@@ -126,17 +131,9 @@ def page(stored: dict[str, Any]) -> str:
 
 
 def _flops(net: GATr, tokens: int, count: int) -> dict[str, float]:
-    """FLOPs of each part of a step."""
-    kinds = {"linear": (EquiLinear, GeometricBilinear), "attend": (Attend,)}
-    once = {
-        kind: count * sum(m.flops(tokens) for m in net.modules() if isinstance(m, classes))  # type: ignore[operator]
-        for kind, classes in kinds.items()
-    }
-    return {part: PASSES[part] * once[part.removesuffix("_backward")] for part in KERNELS}
-
-
-def _timed(clock: Clock, name: str, call: Callable[[], None], tensors: Iterable[Tensor | None]) -> None:
-    clock.note(name, _seconds(call), tensors)
+    """FLOPs of each part of a step on `count` tokens."""
+    once = dict(zip(("linear", "attend"), forward_flops(whole_program(net), tokens), strict=True))
+    return {part: PASSES[part] * count * once[part.removesuffix("_backward")] for part in KERNELS}
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -1,8 +1,6 @@
 """Equivariant transformers from any geometric algebra."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 _HOME = {
@@ -20,26 +18,18 @@ _HOME = {
     "Geometry": "spaces.geometry",
     "geometry": "spaces.presets",
     "Width": "nn.width",
-    "GATr": "nn.gatr",
-    "ConditionalGATr": "nn.conditional",
-    "AxialGATr": "nn.axial",
+    "GATr": "networks.gatr",
+    "ConditionalGATr": "networks.conditional",
+    "AxialGATr": "networks.axial",
     "model": "interface.model",
-    "summary": "summary",
+    "summary": "costs",
+    "backend": "execution",
+    "backends": "execution",
 }
+"""Public names by the module they live in, imported when they are first asked for: `import anygatr` does not load torch."""
 
 __version__ = "0.1.0"
 __all__ = sorted(_HOME)
-
-
-class _Package(ModuleType):
-    """A package whose public names win over its submodules: `anygatr.equivariance.expressivity` is always the function."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

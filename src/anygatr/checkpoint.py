@@ -15,9 +15,9 @@ from torch import nn
 
 from anygatr.interface.fields import Inputs, Targets
 from anygatr.interface.model import Model
-from anygatr.nn.axial import AxialGATr
-from anygatr.nn.conditional import ConditionalGATr
-from anygatr.nn.gatr import GATr
+from anygatr.networks.axial import AxialGATr
+from anygatr.networks.conditional import ConditionalGATr
+from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.spaces.declaration import describe, fingerprint, restore
 from anygatr.spaces.geometry import Geometry

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anygatr.convert_weights import Source, Weights, fill, refuse_others
+from anygatr.networks.gatr import GATr
 from anygatr.nn.block import Block
-from anygatr.nn.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.spaces.features import Distance
 from anygatr.spaces.geometry import Geometry

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from anygatr.kernels.linear_plan import linear_plan
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
+from anygatr.ops.linear import linear_plan
 from anygatr.spaces.geometry import Geometry
 
 # axes: k blades, m maps, j invariant blades, g grades

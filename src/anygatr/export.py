@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from anygatr.checkpoint import check_parent
 from anygatr.interface.model import Model
-from anygatr.nn.gatr import GATr
+from anygatr.networks.gatr import GATr
 from anygatr.spaces import kinds
 
 AXES = {0: Dim("samples", min=1), 1: Dim("tokens", min=1)}

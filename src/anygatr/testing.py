@@ -1,22 +1,27 @@
 """The public test kit: how far a network is from equivariance, layer by layer and generator by generator.
 
 Works on layers and networks of this library, on `model(...)`, and on a user's own module once it says what its inputs and
-outputs are. A module is run on data and on moved data; at every layer that declares a `layout` the two results are compared.
+outputs are. A module is run on data and on moved data, as users run it: by the backend that networks choose. The outputs are
+compared, and every value that the backend keeps in memory on the way, so that the first layer at fault is named. Layers of
+this library need no hooks for that; a user's own layer is looked at by a hook where it declares a `layout`.
 """
 
 import copy
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from anygatr.execution import execute, watching
 from anygatr.interface.model import Model
-from anygatr.nn.batch import Batch, reference
 from anygatr.nn.width import Width
+from anygatr.ops.attention import Rope
+from anygatr.ops.batch import Batch, join_reference
+from anygatr.program.program import Step
 from anygatr.spaces import kinds as coordinate_kinds
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.motions import Motion, act, inside, rigid_motions, versors
@@ -26,7 +31,7 @@ MULTIVECTOR, INVARIANT = "multivector", "invariant"
 
 
 @dataclass(frozen=True)
-class Row:
+class Deviation:
     """The relative error of one layer under one motion in one dtype."""
 
     layer: str
@@ -45,7 +50,7 @@ class Row:
 class Certificate:
     """Every row, the first layer where symmetry is lost, and what is not claimed."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Deviation, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -54,7 +59,7 @@ class Certificate:
         return all(row.ok for row in self.rows)
 
     @property
-    def culprit(self) -> Row | None:
+    def culprit(self) -> Deviation | None:
         """The first failing row in the order of execution."""
         return next((row for row in self.rows if not row.ok), None)
 
@@ -97,7 +102,7 @@ def certify(
     geo = _geometry(module, geo)
     probe = _probe(module, geo, inputs, kinds, outputs, seed)
     working = next((p.dtype for p in module.parameters()), torch.get_default_dtype())
-    rows: list[Row] = []
+    rows: list[Deviation] = []
     motions, notes = probe.motions(geo, 1.0, seed)
     for dtype in dtypes or dict.fromkeys((torch.float64, working)):
         ready = copy.deepcopy(module).to(dtype).eval()
@@ -109,7 +114,7 @@ def certify(
             tolerance = read * TOLERANCES.get(dtype, 0.1)
             for motion, trace in columns.items():
                 error = probe.error(geo, motion, value, trace[number][1])
-                rows.append(Row(layer, motion.name, str(dtype).removeprefix("torch."), error, tolerance))
+                rows.append(Deviation(layer, motion.name, str(dtype).removeprefix("torch."), error, tolerance))
     return Certificate(tuple(rows), tuple(notes))
 
 
@@ -281,8 +286,9 @@ def _completed(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor]) -> d
     required = _required(module) - set(inputs)
     if not required & {"reference", "batch"}:
         return dict(inputs)
-    number = reference(inputs["x"], geo)
-    told = {"reference": number, "batch": Batch(number, inputs["x"][..., :0])}
+    x, s = inputs["x"], inputs["s"]
+    number = join_reference(x, geo)
+    told = {"reference": number, "batch": Batch(number, x[..., :0], scalars=s[..., :0])}
     return inputs | {name: told[name] for name in required & set(told)}
 
 
@@ -295,29 +301,33 @@ def _example(geo: Geometry, layout: str, width: Width, generator: torch.Generato
 
 
 def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Probe) -> list[tuple[str, _Value]]:
-    """The output of every layer in the order they finish, the module's own last."""
-    trace: list[tuple[str, _Value]] = []
+    """Every value on the way, in the order of execution, then the output of a run that nobody looked into."""
+    names, trace = {layer: name for name, layer in module.named_modules()}, list[tuple[str, _Value]]()
 
-    def record(name: str, layout: str) -> Callable[..., None]:
-        def hook(layer: nn.Module, arguments: Any, output: Any) -> None:
-            tensors = output if isinstance(output, tuple) else (output,)
-            pairs = zip((MULTIVECTOR, INVARIANT), tensors, strict=False)
-            times = sum(known.partition(" #")[0] == name for known, _ in trace)
-            trace.append((f"{name} #{times + 1}" if times else name, [(kind, layout, t.detach()) for kind, t in pairs]))
+    def record(name: str, layout: str, kinds: Sequence[str], tensors: Sequence[Tensor]) -> None:
+        times = sum(known.partition(" #")[0] == name for known, _ in trace)
+        values = [(kind, layout, t.detach()) for kind, t in zip(kinds, tensors, strict=False)]
+        trace.append((f"{name} #{times + 1}" if times else name, values))
 
-        return hook
+    def watch(layer: nn.Module, step: Step, values: Sequence[Tensor]) -> None:
+        if step.layer or names.get(layer):
+            kinds = (INVARIANT,) if isinstance(step.op, Rope) else (MULTIVECTOR, INVARIANT)
+            record(".".join(part for part in (names.get(layer), step.layer) if part), "blades", kinds, values)
 
-    handles = [
-        layer.register_forward_hook(record(name, layer.layout))
-        for name, layer in module.named_modules()
-        if name and getattr(layer, "layout", None) in ("blades", "tokens")
-    ]
-    try:
-        with torch.no_grad():
-            output = module(**_completed(module, geo, inputs))
-    finally:
-        for handle in handles:
-            handle.remove()
+    def hook(layer: nn.Module, arguments: Any, output: Any) -> None:
+        tensors = output if isinstance(output, tuple) else (output,)
+        record(names[layer], str(layer.layout), (MULTIVECTOR, INVARIANT), tensors)
+
+    given = _completed(module, geo, inputs)
+    with torch.no_grad():
+        output = _call(module, given)
+        handles = [layer.register_forward_hook(hook) for layer in names if _is_foreign(layer) and layer is not module]
+        try:
+            with watching(watch):
+                _call(module, given)
+        finally:
+            for handle in handles:
+                handle.remove()
     if isinstance(output, Mapping):
         assert isinstance(probe.outputs, Mapping)
         final = [(probe.outputs[name], probe.layout, t) for name, t in output.items()]
@@ -325,3 +335,15 @@ def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Pr
         tensors = output if isinstance(output, tuple) else (output,)
         final = [(kind, probe.layout, t) for kind, t in zip(probe.outputs, tensors, strict=False)]
     return [*trace, ("output", final)]
+
+
+def _call(module: nn.Module, given: Mapping[str, Any]) -> Any:
+    """What users run: a layer of this library as networks run it, anything else by calling it."""
+    if type(module).__module__.startswith("anygatr.nn."):
+        return execute(module, *inspect.signature(module.forward).bind(**given).args)
+    return module(**given)
+
+
+def _is_foreign(layer: nn.Module) -> bool:
+    """Whether it is a user's own layer that says what its output is."""
+    return not type(layer).__module__.startswith("anygatr.") and getattr(layer, "layout", None) in ("blades", "tokens")

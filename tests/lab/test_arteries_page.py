@@ -1,6 +1,6 @@
 """The artery page is what the committed rows say, and counts only pairs of models that the seeds tell apart."""
 
-from anygatr.lab.training.state import read_rows
+from anygatr.lab.report.row_files import read_rows
 from benchmarks.arteries.run import PAGE, ROWS, _agreement, table
 
 

@@ -13,6 +13,7 @@ import torch
 
 from anygatr.lab.comparison.plan import ComparisonPlan
 from anygatr.lab.config.commands import CompareConfig, PredictConfig, TrainConfig
+from anygatr.lab.config.json_files import write_json
 from anygatr.lab.data.arteries.corners import corner_mesh, corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset
 from anygatr.lab.data.arteries.fields import dataset, load, velocities
@@ -32,7 +33,6 @@ from anygatr.lab.training.metrics import sample_errors
 from anygatr.lab.training.models import build
 from anygatr.lab.training.predict import predict
 from anygatr.lab.training.run import TrainingRun
-from anygatr.lab.training.state import write_json
 from anygatr.lab.training.train import fit, train
 from anygatr.lab.training.vector_metrics import VectorMetrics
 
@@ -239,8 +239,8 @@ def test_a_data_set_made_of_samples_keeps_their_order(path):
 
 @pytest.mark.slow
 def test_a_step_on_7000_nodes_at_the_size_of_the_paper_fits_into_memory():
-    script = Path(__file__).parent.parent.parent / "benchmarks" / "artery_scale.py"
-    command = [sys.executable, str(script), "--train", "7000", "--predict", "0", "--json"]
-    (row,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command = [sys.executable, "-m", "benchmarks.arteries.scale", "--train", "7000", "--predict", "0", "--json"]
+    root = Path(__file__).parents[2]
+    (row,) = json.loads(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
     assert row["nodes"] == 7000
     assert row["peak_mb"] < 1.5 * 1024

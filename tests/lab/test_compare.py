@@ -16,12 +16,13 @@ from samples import DRIFT, drift
 from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.comparison.compare import compare
 from anygatr.lab.config.commands import CompareConfig, TrainConfig
+from anygatr.lab.config.json_files import read_json
 from anygatr.lab.config.recipe import recipe
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.models import build, parameters
 from anygatr.lab.training.run import STATE, WEIGHTS
-from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.state import load_tensors
 from anygatr.lab.training.train import train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 8, "lr": 3e-3, "validate_every": 4}

@@ -11,6 +11,7 @@ from samples import charges, planar, poses
 
 from anygatr.lab.cli import main
 from anygatr.lab.config.commands import PredictConfig, TrainConfig, command_line
+from anygatr.lab.config.json_files import read_json
 from anygatr.lab.config.recipe import recipe
 from anygatr.lab.data.registry import FILES, spec_of
 from anygatr.lab.data.spec import DataSpec
@@ -20,7 +21,6 @@ from anygatr.lab.training.metrics import trivial_mse
 from anygatr.lab.training.models import build
 from anygatr.lab.training.predict import predict
 from anygatr.lab.training.run import RESULT
-from anygatr.lab.training.state import read_json
 
 SMALL = {"blocks": 2, "mv": 8, "s": 16, "heads": 4, "batch": 32, "lr": 3e-3, "lr_end": 1e-4, "threads": 1}
 CHARGES = {"place": "point", "charge": "scalar"}

@@ -10,8 +10,8 @@ from samples import DRIFT, drift
 
 from anygatr.lab.comparison.compare import compare as run
 from anygatr.lab.config.commands import CompareConfig, TrainConfig
+from anygatr.lab.report.row_files import PACKED, ROWS, pack_rows, read_rows, unpack_rows
 from anygatr.lab.report.rows import ResultRow, load
-from anygatr.lab.training.state import PACKED, ROWS, pack_rows, read_rows, unpack_rows
 from benchmarks.nbody.reproduction.claims import Claim, claims, compare
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
 from benchmarks.nbody.reproduction.page import OFFICIAL, page

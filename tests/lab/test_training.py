@@ -15,6 +15,7 @@ import tyro
 from samples import DRIFT, drift
 
 from anygatr.lab.config.commands import CompareConfig, EvaluateConfig, PredictConfig, TrainConfig, command_line
+from anygatr.lab.config.json_files import read_json
 from anygatr.lab.config.recipe import recipe
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.task import Task
@@ -24,7 +25,7 @@ from anygatr.lab.training.models import build, parameters, with_parameters
 from anygatr.lab.training.objective import Objective
 from anygatr.lab.training.predict import predict
 from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun
-from anygatr.lab.training.state import load_tensors, read_json
+from anygatr.lab.training.state import load_tensors
 from anygatr.lab.training.train import NonFiniteGradientError, fit, sample_indices, train
 
 SMALL = {"blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 8, "steps": 12, "lr": 3e-3, "validate_every": 5}

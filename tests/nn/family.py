@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from anygatr.execution import execute
 from anygatr.nn import MLP, Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
-from anygatr.nn.batch import Batch, reference
+from anygatr.ops.batch import Batch, join_reference
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -74,13 +75,13 @@ def stream(
 
 
 def run(layer: nn.Module, geo: Geometry, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Call a layer with what its network would tell it about the batch."""
-    number = reference(x, geo)
+    """Run a layer as its network would, with what that would tell it about the batch."""
+    number = join_reference(x, geo)
     if isinstance(layer, SelfAttention | Block):
-        return layer(x, s, Batch(number, x[..., :2]))
+        return execute(layer, x, s, Batch(number, x[..., :2], scalars=s[..., :0]))
     if isinstance(layer, GeometricBilinear | MLP):
-        return layer(x, s, number)
-    return layer(x, s)
+        return execute(layer, x, s, number)
+    return execute(layer, x, s)
 
 
 def caller(layer: nn.Module, geo: Geometry) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:

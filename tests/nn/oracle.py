@@ -15,7 +15,7 @@ def linear(layer, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     maps = maps / maps.flatten(1).norm(dim=1)[:, None, None]
     y = torch.einsum("dcm,mki,i...c->k...d", layer.weight, maps, x)
     t = functional.linear(s, layer.s_to_s, layer.bias_s)
-    for j, blade in enumerate(layer.plan.invariant):
+    for j, blade in enumerate(layer.invariant):
         one = functional.one_hot(torch.tensor(blade), len(x)).to(x).view(-1, *[1] * (x.dim() - 1))
         bias = 0 if layer.bias_mv is None else layer.bias_mv[j]
         y = y + one * (s @ layer.s_to_mv[j].T + bias)
@@ -59,7 +59,7 @@ def gate(x: Tensor) -> Tensor:
 
 def attend(layer, q, k, v, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention head by head, logit by logit; q, k, v are (multivectors, scalars) with tokens (batch, n)."""
-    heads, (c, d) = layer.heads, layer.head
+    heads, (c, d) = layer.op.heads, layer.op.head
     out_x, out_s = [], []
     for h in range(heads):
         g = h if k[0].shape[-1] > c else 0  # one key head serves all, or each its own
@@ -68,10 +68,10 @@ def attend(layer, q, k, v, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         ks, vs = (t[1][..., g * d : (g + 1) * d] for t in (k, v))
         logits = torch.einsum("bqd,bnd->bqn", qs, ks)
         weights = iter(layer.log_weights)
-        for feature in layer.features:
+        for feature in layer.op.features:
             weight = next(weights)[h].exp() if feature.learned else torch.ones(c).to(qx)
             logits = logits + torch.einsum("fbqc,fbnc,c->bqn", feature.query(qx), feature.key(kx), weight)
-        logits = logits / (sum(f.size for f in layer.features) * c + d) ** 0.5
+        logits = logits / (sum(f.size for f in layer.op.features) * c + d) ** 0.5
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, :], -torch.inf)
         weights_n = logits.softmax(-1)
@@ -87,8 +87,9 @@ def block(layer, x: Tensor, s: Tensor, reference: Tensor) -> tuple[Tensor, Tenso
         return norm(geo, x), functional.layer_norm(s, s.shape[-1:])
 
     qkv = linear(att.qkv, *normed(x, s))
-    groups = (att.attend.heads, att.attend.key_heads, att.attend.key_heads)
-    widths = zip(*(att.attend.head * n for n in groups), strict=True)
+    op = att.attend.op
+    groups = (op.heads, op.key_heads, op.key_heads)
+    widths = zip(*((op.head[0] * n, op.head[1] * n) for n in groups), strict=True)
     split = zip(*(t.split(list(width), -1) for t, width in zip(qkv, widths, strict=True)), strict=True)
     a, b = linear(att.out, *attend(att.attend, *split))
     x, s = x + a, s + b

@@ -7,12 +7,14 @@ import torch
 from family import stream
 from torch.autograd import gradcheck, gradgradcheck
 
-from anygatr.kernels import flash, native
-from anygatr.kernels.attention import attention
-from anygatr.kernels.packed import PADDING, pack
+import anygatr
+from anygatr.execution import execute
 from anygatr.nn import Width
 from anygatr.nn.attention import Attend
-from anygatr.nn.rope import rotate
+from anygatr.ops.batch import Batch
+from anygatr.ops.ragged import PADDING, pack, packed_attention
+from anygatr.ops.rope import rotate
+from anygatr.ops.sdpa import attention
 from anygatr.spaces.presets import geometry
 
 LENGTHS = [3, 17, 4, 40, 16, 1, 17]
@@ -39,7 +41,6 @@ def test_attention_equals_its_formula(keys, n, masked, batch, rng):
     mask = torch.rand(*batch, n, generator=rng) < 0.7 if masked else None
     if mask is not None:
         mask[..., 0] = True
-    assert flash.fits(k.transpose(-3, -2)) == (n == 5)
     results = []
     for call in (attention, clear):
         out = call(q, k, v, 0.3, mask)
@@ -55,7 +56,7 @@ def test_packed_equals_each_sample_alone(keys, rng):
     q, k, v = (t.requires_grad_() for t in tensors(rng, (int(offsets[-1]),), keys=keys))
     plan = pack(offsets)
     samples = [slice(a, b) for a, b in pairwise(offsets.tolist())]
-    packed = attention(q, k, v, 0.3, packed=plan)
+    packed = packed_attention(q, k, v, plan, 0.3)
     alone = torch.cat([clear(q[s], k[s], v[s], 0.3) for s in samples])
     assert torch.allclose(packed, alone, atol=1e-13)
     weights = torch.randn(packed.shape, generator=rng, dtype=torch.float64)
@@ -69,7 +70,8 @@ def test_plan_wastes_little_and_loses_nothing():
     lengths = torch.randint(1, 500, (200,), generator=torch.Generator().manual_seed(0))
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     plan = pack(offsets)
-    assert torch.equal(plan.slots[plan.real].sort().values, torch.arange(int(offsets[-1])))
+    assert torch.equal(plan.places[plan.places < offsets[-1]].sort().values, torch.arange(int(offsets[-1])))
+    assert torch.equal(plan.slots[plan.places < offsets[-1]], plan.places[plan.places < offsets[-1]])
     assert len(plan.slots) <= int(offsets[-1]) / (1 - PADDING)
     assert torch.equal(plan.position, torch.cat([torch.arange(n) for n in lengths.tolist()]))
     assert torch.equal(plan.sample.bincount(), lengths)
@@ -88,7 +90,7 @@ def test_packed_attention_has_second_derivatives(rng):
     plan = pack(torch.tensor([0, 2, 10, 17]))  # 8 and 7 share a padded bucket
     assert plan.buckets.tolist() == [[2, 8, 1], [1, 2, 0]]
     q, k, v = (t.requires_grad_() for t in tensors(rng, (17,), heads=2, f=3, w=4))
-    call = lambda q, k, v: attention(q, k, v, 0.7, packed=plan)  # noqa: E731
+    call = lambda q, k, v: packed_attention(q, k, v, plan, 0.7)  # noqa: E731
     assert gradcheck(call, (q, k, v), fast_mode=True)
     assert gradgradcheck(call, (q, k, v), fast_mode=True)
 
@@ -98,7 +100,7 @@ def test_packed_operator_is_declared_correctly(rng):
     plan = pack(torch.tensor([0, 5, 12]))
     torch.library.opcheck(
         torch.ops.anygatr.packed_attention.default,
-        (*(t.requires_grad_() for t in (q, k, v)), plan.slots, plan.real, plan.buckets, 0.5),
+        (*(t.requires_grad_() for t in (q, k, v)), plan.slots, plan.places, plan.buckets, 0.5),
         test_utils=("test_schema", "test_faketensor"),
     )
 
@@ -108,9 +110,9 @@ def test_memory_is_linear_in_tokens(packed):
     """No buffer of n x n numbers: the largest allocation of forward and backward stays near the features' own size."""
     n, heads = 3000, 2
     q, k, v = (torch.randn(n, h, 16, requires_grad=True) for h in (heads, 1, 1))
-    plan = pack(torch.tensor([0, n - 100, n])) if packed else None
+    plan = pack(torch.tensor([0, n - 100, n]))
     with torch.profiler.profile(profile_memory=True) as profile:
-        attention(q, k, v, 0.1, packed=plan).sum().backward()
+        (packed_attention(q, k, v, plan, 0.1) if packed else attention(q, k, v, 0.1)).sum().backward()
     largest = max(event.cpu_memory_usage for event in profile.events())
     assert largest < n * n * 4 / 4
     assert largest >= 0
@@ -132,7 +134,7 @@ def test_rope_sees_differences_of_positions_only(rng):
 def test_long_samples_equal_their_rows_in_memory(preset, multi_query, layout, threads, rng):
     """More keys than a block, more queries than a chunk, and short samples beside long ones."""
     geo = geometry(preset)
-    attend = Attend(geo, heads=4, key_heads=1 if multi_query else 4, head=Width(3, 5)).double()
+    attend = Attend(geo, heads=4, key_heads=1 if multi_query else 4, head=Width(3, 5), cross=layout == "cross").double()
     for weight in attend.log_weights:
         torch.nn.init.normal_(weight, generator=rng)
     heads = attend.heads + 2 * attend.key_heads
@@ -147,14 +149,15 @@ def test_long_samples_equal_their_rows_in_memory(preset, multi_query, layout, th
         packed = pack(torch.tensor([0, 3, 603, 604, 1200]))
     leaves = [t.requires_grad_() for t in (*queries, *(keys or ()))]
 
+    batch = Batch(torch.ones(1).double(), queries[0][..., :0], None if layout == "cross" else mask, packed)
+
     def results():
-        out = attend(queries, keys, mask, packed)
+        out = execute(attend, *queries, batch, *(keys or ()))
         generator = torch.Generator().manual_seed(0)
         cotangents = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in out]
         return *out, *torch.autograd.grad(out, [*leaves, *attend.parameters()], cotangents)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "compiler", lambda: None)
+    with anygatr.backend("torch"):
         expected = results()
     try:
         torch.set_num_threads(threads)
@@ -179,14 +182,15 @@ def test_heads_that_do_not_divide_a_block_of_queries(heads, key_heads, preset, d
     packed = pack(torch.tensor([0, 30, 46, 47, 85]))
     leaves = [x.to(dtype).requires_grad_(), s.to(dtype).requires_grad_()]
 
+    batch = Batch(torch.ones(1, dtype=dtype), x[..., :0].to(dtype), packed=packed)
+
     def results():
-        out = attend(leaves, None, None, packed)
+        out = execute(attend, *leaves, batch)
         given = [torch.linspace(-1, 1, t.numel(), dtype=dtype).view_as(t) for t in out]
         return *out, *torch.autograd.grad(out, [*leaves, *attend.parameters()], given)
 
     found = results()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "compiler", lambda: None)
+    with anygatr.backend("torch"):
         expected = results()
     for a, b in zip(found, expected, strict=True):
         assert float((a - b).detach().abs().max()) < bound * float(b.detach().abs().max())

@@ -7,8 +7,9 @@ import torch
 from family import GEOMETRIES, LAYERS, WIDTH, caller, defect, name, stream
 from torch import nn
 
-from anygatr.nn import AxialGATr, ConditionalGATr, EquiLinear, GATr, GeometricBilinear, SelfAttention, Width
-from anygatr.nn.batch import Batch, reference
+from anygatr import AxialGATr, ConditionalGATr, GATr
+from anygatr.nn import EquiLinear, GeometricBilinear, SelfAttention, Width
+from anygatr.ops.batch import Batch, join_reference
 from anygatr.spaces.features import Inner
 from anygatr.spaces.presets import geometry
 
@@ -104,7 +105,7 @@ def test_a_reference_over_the_batch_is_caught(rng):
     half[:, 0] = torch.einsum("ij,j...->i...", mirror, x[:, 0])
 
     def outputs(whole_batch):
-        mean = lambda x: reference(x, geo).mean().view(1) if whole_batch else reference(x, geo)  # noqa: E731
+        mean = lambda x: join_reference(x, geo).mean().view(1) if whole_batch else join_reference(x, geo)  # noqa: E731
         y, y_half = layer(x, s, mean(x))[0], layer(half, s, mean(half))[0]
         expected = y.clone()
         expected[:, 0] = torch.einsum("ij,j...->i...", mirror, y[:, 0])

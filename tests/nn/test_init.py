@@ -4,7 +4,8 @@ import pytest
 import torch
 from family import name
 
-from anygatr.nn import EquiLinear, GATr, GeometricBilinear, SelfAttention, Width
+from anygatr import GATr
+from anygatr.nn import EquiLinear, GeometricBilinear, SelfAttention, Width
 from anygatr.nn.init import identity_coefficients, map_factors
 from anygatr.spaces.presets import geometry
 
@@ -41,7 +42,7 @@ def test_output_variance_is_a_third_in_every_grade(geo, scalars, scheme):
 
 
 def _invariant(geo):
-    return EquiLinear(geo, Width(1, 0), Width(1, 0)).plan.invariant
+    return EquiLinear(geo, Width(1, 0), Width(1, 0)).invariant
 
 
 def test_factors_follow_from_the_basis():

@@ -11,30 +11,29 @@ ROOT = Path(__file__).parents[2]
 MIB = 2**20
 MEASURE = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
 import torch
-from peak_memory import growth
-from speed_models import Configuration, contestant
+from benchmarks.harness.peak_memory import growth
+from benchmarks.speed.networks.contestants import Configuration, contestant
 torch.set_num_threads(1)
-job = json.loads(sys.argv[2])
+job = json.loads(sys.argv[1])
 network = contestant("iP", Configuration(**job["size"]), checkpoint=job["checkpoint"])
 network._replace(inputs=tuple(x[:1, :16] for x in network.inputs)).train()
 print(growth(network.train if job["train"] else network.infer))
 """
 MLP = """
 import sys
-sys.path.insert(0, sys.argv[1])
 import torch
 from anygatr import geometry
+from anygatr.execution import execute
 from anygatr.nn import MLP, Width
-from peak_memory import growth
+from benchmarks.harness.peak_memory import growth
 torch.set_num_threads(1)
 geo, tokens = geometry("iP"), 20_000
 mlp, x, s = MLP(geo, Width(16, 16)), torch.randn(geo.algebra.dim, tokens, 16), torch.randn(tokens, 16)
 one = torch.ones(tokens, 1)
-with torch.set_grad_enabled(sys.argv[2] == "True"):
-    mlp(x[:, :1], s[:1], one[:1])
-    print(growth(lambda: mlp(x, s, one)) / (x.nbytes + s.nbytes))
+with torch.set_grad_enabled(sys.argv[1] == "True"):
+    execute(mlp, x[:, :1], s[:1], one[:1])
+    print(growth(lambda: execute(mlp, x, s, one)) / (x.nbytes + s.nbytes))
 """
 A = {"batch": 64, "tokens": 16, "blocks": 10, "mv": 16, "s": 128, "heads": 8}
 C = {"batch": 1, "tokens": 7000, "blocks": 10, "mv": 8, "s": 32, "heads": 4}
@@ -47,8 +46,8 @@ def grown(size: dict[str, int], checkpoint: bool = False, train: bool = True) ->
 
 def said(program: str, job: str) -> float:
     """What a program says in a process of its own."""
-    command = [sys.executable, "-c", program, str(ROOT / "benchmarks"), job]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, job]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return float(done.stdout.splitlines()[-1])
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 from family import SMALL, name
 
-from anygatr.nn import AxialGATr, ConditionalGATr, EquiLinear, GATr, GradeDropout, Width
-from anygatr.nn.batch import Batch
+import anygatr
+from anygatr import AxialGATr, ConditionalGATr, GATr, summary
+from anygatr.nn import EquiLinear, GradeDropout, Width
+from anygatr.ops.batch import Batch
 from anygatr.spaces.presets import geometry
-from anygatr.summary import summary
 
 WIDTHS = {"inputs": Width(2, 3), "hidden": Width(4, 8), "outputs": Width(2, 1)}
 LENGTHS = [4, 1, 7, 7, 3]
@@ -136,8 +137,8 @@ def test_reinserted_channels_reach_queries_and_keys_but_not_values(rng):
     torch.manual_seed(0)
     layer = net_of(geo, reinsert=(0,)).blocks[0].attention
     x, s = torch.randn(4, 2, 4, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
-    batches = [Batch(x.new_ones(1), torch.randn(4, 2, 1, dtype=torch.float64)) for _ in range(2)]
-    one = [layer(x[:, :1], s[:1], b._replace(inputs=b.inputs[:, :1]))[0] for b in batches]
+    batches = [Batch(x.new_ones(1), torch.randn(4, 2, 1, dtype=torch.float64), scalars=s[:, :0]) for _ in range(2)]
+    one = [layer(x[:, :1], s[:1], b._replace(inputs=b.inputs[:, :1], scalars=s[:1, :0]))[0] for b in batches]
     two = [layer(x, s, b)[0] for b in batches]
     assert one[0].equal(one[1])
     assert not torch.allclose(two[0], two[1], atol=1e-6)
@@ -191,7 +192,7 @@ def test_copies_and_files(rng):
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), fresh, net.float().double()):
         assert torch.allclose(other(x, s)[0], expected, atol=1e-6)
     assert fresh(x, s)[0].equal(expected)
-    assert all(name.split(".")[-1] != "mixing" for name in net.state_dict())
+    assert all(name.split(".")[-1] != "combinations" for name in net.state_dict())
     swapped = torch.func.functional_call(fresh, {k: 2 * v for k, v in fresh.named_parameters()}, (x, s))[0]
     assert not torch.allclose(swapped, expected)
 
@@ -199,7 +200,7 @@ def test_copies_and_files(rng):
 def test_precision_survives_conversion():
     """The tables of a network made double are the exact ones, even after a detour through float32."""
     layer = EquiLinear(geometry("P"), Width(1), Width(1)).float().double()
-    assert layer.mixing.equal(layer.plan.mixing)
+    assert layer.combinations.equal(layer.op.tables()["combinations"])
 
 
 @pytest.mark.parametrize("geo", [geometry(n) for n in ("E", "P", "iP", "C")], ids=name)
@@ -289,13 +290,32 @@ def test_summary_counts_what_it_says():
     assert found.parameters == sum(p.numel() for p in net.parameters())
     rows = {row.name: row for row in found.rows}
     # one product of G(2, 0, 0) has 16 multiply-adds, on 8 channels of 2 blocks
-    assert rows["blocks.*.mlp.bilinear"].flops == 2 * 16 * 8 * 2
+    assert rows["blocks.*.mlp.bilinear.products"].flops == 2 * 16 * 8 * 2
     # 4 blades kept by their grade, 4 -> 8 + 4 + 4 channels, 2 blocks
     assert rows["blocks.*.attention.qkv"].flops == 2 * 4 * 4 * 16 * 2
     # q, k over 4 blades and values of 4 blades, 4 channels, 2 heads, 10 keys, 2 blocks
     assert rows["blocks.*.attention.attend"].flops == 2 * tokens * 2 * (16 + 16) * 2
-    # the gate keeps its input alone: 4 blades, 8 channels, float32, 2 blocks
-    assert rows["blocks.*.mlp.activation"].bytes == 4 * 8 * 4 * 2
+    # queries, keys and values, 4 blades of 16 channels, are kept in float32 for attention's backward pass in 2 blocks
+    assert rows["blocks.*.attention.qkv"].bytes == 4 * 16 * 4 * 2
+
+
+def test_summary_counts_the_path_that_runs():
+    """Fused norms, products and gates keep nothing; what is kept in all is what autograd was given to keep."""
+    net = GATr(geometry("iP"), Width(2, 3), Width(8, 16), Width(1, 0), blocks=2, heads=4)
+    found = summary(net, 16)
+    kept, parameters = {}, {p.untyped_storage().data_ptr() for p in (*net.parameters(), *net.buffers())}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.untyped_storage().data_ptr(), t), lambda t: t):
+        outputs = net(*net.example(16))
+    plain = sum(t.untyped_storage().nbytes() for address, t in kept.items() if address not in parameters)
+    del outputs
+    assert found.bytes == pytest.approx(plain / 16, rel=0.02)
+    assert not any(row.bytes for row in found.rows if row.name.endswith(("norm", "activation", "products")))
+    with anygatr.backend("torch"):
+        assert summary(net, 16).bytes > found.bytes
+
+
+def test_summary_needs_a_network():
+    found = summary(GATr(geometry("E", 2), Width(1, 0), Width(4, 0), Width(1, 0), blocks=2, heads=2))
     assert "total" in str(found)
     with pytest.raises(ValueError, match="contains no GATr"):
         summary(torch.nn.Linear(1, 1))

@@ -5,7 +5,7 @@ import torch
 from family import name
 
 from anygatr.nn import EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
-from anygatr.nn.batch import Batch
+from anygatr.ops.batch import Batch
 from anygatr.spaces.features import Distance, Inner
 from anygatr.spaces.presets import geometry
 

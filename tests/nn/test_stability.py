@@ -5,7 +5,8 @@ import statistics
 import pytest
 import torch
 
-from anygatr.nn import Block, GATr, Width
+from anygatr import GATr
+from anygatr.nn import Block, Width
 from anygatr.spaces.presets import geometry
 
 

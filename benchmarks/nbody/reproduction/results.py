@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anygatr.lab.report.row_files import ROWS, pack_rows
 from anygatr.lab.report.rows import load
 from anygatr.lab.training.guard import owned
-from anygatr.lab.training.state import ROWS, pack_rows
 from benchmarks.nbody.reproduction.claims import Rows, rows_of
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from anygatr import GATr
 from anygatr.nn import EquiLinear, GeometricBilinear
 from anygatr.nn.attention import SelfAttention
-from anygatr.nn.batch import reference
+from anygatr.ops.batch import join_reference
 
 PLAIN = {"reinsert": (), "reinsert_s": (), "rope": False, "checkpoint": False, "inner_norm": False, "scalar_gelu": "exact"}
 
@@ -43,7 +43,7 @@ class DenseGATr(nn.Module):
 
     def forward(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         """Multivectors and scalars, as the network's."""
-        number = reference(x.movedim(-1, 0), self.net.geometry)
+        number = join_reference(x.movedim(-1, 0), self.net.geometry)
         x, s = self.linear(self.net.linear_in, x, s)
         for block in self.net.blocks:
             a, b = self.attention(block.attention, *self.norm(x, s))
@@ -59,7 +59,7 @@ class DenseGATr(nn.Module):
         matrix = torch.einsum("dcm,mki->dkci", layer.weight, self.maps)
         y = functional.linear(x.flatten(-2), matrix.flatten(2).flatten(0, 1)).unflatten(-1, matrix.shape[:2])
         t = functional.linear(s, layer.s_to_s, layer.bias_s)
-        for j, blade in enumerate(layer.plan.invariant):
+        for j, blade in enumerate(layer.invariant):
             bias = None if layer.bias_mv is None else layer.bias_mv[j]
             y[..., blade] += functional.linear(s, layer.s_to_mv[j], bias)
             t = t + functional.linear(x[..., blade], layer.mv_to_s[j])
@@ -67,11 +67,11 @@ class DenseGATr(nn.Module):
 
     def bilinear(self, layer: GeometricBilinear, x: Tensor, s: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """The products of linear maps, those that are odd under mirrors times a number of the sample."""
-        factors = self.linear(layer.factors, x, s)[0].chunk(2 * len(layer.odd), -2)
-        out = []
-        for p, (name, odd) in enumerate(zip(self.net.geometry.products, layer.odd, strict=True)):
+        terms, out = layer.products.op.plan.terms, []
+        factors = self.linear(layer.factors, x, s)[0].chunk(2 * len(terms), -2)
+        for p, (name, term) in enumerate(zip(self.net.geometry.products, terms, strict=True)):
             product = torch.einsum("ijk,...i,...j->...k", getattr(self, name), factors[2 * p], factors[2 * p + 1])
-            out.append(product * number.unsqueeze(-1) if odd else product)
+            out.append(product * number.unsqueeze(-1) if term.odd else product)
         return self.linear(layer.out, torch.cat(out, -2), s)
 
     def norm(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ class DenseGATr(nn.Module):
         (qs, ks, vs) = s.unflatten(-1, (sum(groups), -1)).split(groups, -2)
         weights = iter(attend.log_weights)
         queries, keys = [qs], [ks]
-        for feature in attend.features:
+        for feature in attend.op.features:
             query, key = feature.query(qx.movedim(-1, 0)).movedim(0, -1), feature.key(kx.movedim(-1, 0)).movedim(0, -1)
             queries.append((query * next(weights).exp()[..., None] if feature.learned else query).flatten(-2))
             keys.append(key.flatten(-2))

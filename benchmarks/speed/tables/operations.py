@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from benchmarks.harness.files import put
 from benchmarks.speed.tables.networks import about, save, table
 
-OPERATIONS = ("linear", "product", "norm", "gate", "attention")
 AXES = {
     "tokens": "tokens of one sample (8 mv, 32 s)",
     "channels": "multivector channels mv (8 mv scalars, 1024 tokens)",
@@ -51,11 +50,12 @@ def figures(stored: dict[str, Any], folder: Path) -> None:
     shares = [row for row in rows if row["kind"] == "share" and row["geometry"] == "iP"]
     figure = Figure(figsize=(7.5, 3.2), layout="constrained")
     ax = figure.add_subplot()
+    operations = list(dict.fromkeys(row["operation"] for row in shares))
     for i, configuration in enumerate("abc"):
         of = {row["operation"]: row for row in shares if row["configuration"] == configuration}
-        places = [j + 0.27 * (i - 1) for j in range(len(OPERATIONS))]
-        ax.bar(places, [100 * of[name]["of_floor"] for name in OPERATIONS], 0.25, label=f"configuration {configuration}")
-    ax.set_xticks(range(len(OPERATIONS)), OPERATIONS)
+        places = [j + 0.27 * (i - 1) for j in range(len(operations))]
+        ax.bar(places, [100 * of[name]["of_floor"] for name in operations], 0.25, label=f"configuration {configuration}")
+    ax.set_xticks(range(len(operations)), operations)
     ax.set_ylabel("floor / time, %")
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.tokens import Tokens
-from anygatr.kernels.precision import without_autocast
-from anygatr.nn.config import arguments
-from anygatr.nn.gatr import GATr
+from anygatr.networks.config import arguments
+from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
-from anygatr.reach import Report, narrow
+from anygatr.ops.precision import without_autocast
+from anygatr.reach import Narrowing, narrow
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -111,7 +111,7 @@ class Model(nn.Module):
         """Compile the network's regions; embedding and reading stay eager."""
         self.net.compile(*args, **kwargs)
 
-    def narrow(self, tokens: int = 16) -> Report:
+    def narrow(self, tokens: int = 16) -> Narrowing:
         """From now on skip what the declared fields cannot reach, as `anygatr.reach.narrow` says; what that saves.
 
         Predictions do not change. `tokens` is the length of samples that attention is counted for.

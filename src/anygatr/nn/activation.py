@@ -1,24 +1,22 @@
 """Gated GELU: the only pointwise nonlinearity."""
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from anygatr.kernels.prologue import GELU, Prologue
+from anygatr.nn.layer import Layer
+from anygatr.ops.gate import GELU, Gate
 
 
-class GatedGELU(nn.Module):
+class GatedGELU(Layer):
     """Multivectors times the GELU (tanh form) of their own scalar part; scalars through the "exact" or the "tanh" form."""
 
-    layout = "blades"
-
     def __init__(self, scalar_gelu: str = "exact"):
-        super().__init__()
         if scalar_gelu not in GELU:
             raise ValueError(f"scalar_gelu={scalar_gelu!r} must be 'exact' or 'tanh'")
-        self.prologue = Prologue(gate=True, scalars=scalar_gelu)
+        super().__init__(Gate(scalar_gelu))
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]
     ) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
         """Each channel by itself."""
-        return self.prologue(x, s)
+        return self.op(x, s)

@@ -1,24 +1,17 @@
-"""A transformer block: attention, then a geometric MLP, each on normalised inputs and added to the stream."""
+"""Transformer blocks: attention, perhaps to a condition, then a geometric MLP, each on normalised inputs."""
 
-from collections.abc import Iterable
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anygatr.kernels.chain import chain, chainable, chains
-from anygatr.kernels.prologue import NOTHING, Prologue
-from anygatr.kernels.steps import Step
 from anygatr.nn.activation import GatedGELU
-from anygatr.nn.ahead import Stream, add, ahead, untouched
-from anygatr.nn.attention import SelfAttention
-from anygatr.nn.batch import Batch
+from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.bilinear import GeometricBilinear
 from anygatr.nn.dropout import GradeDropout
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
 from anygatr.nn.width import Width
+from anygatr.ops.batch import Batch
+from anygatr.ops.stream import Stream, add
 from anygatr.spaces.geometry import Geometry
 
 
@@ -46,30 +39,10 @@ class MLP(nn.Module):
         self.dropout = GradeDropout(geometry, dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "k *tokens c"],
-        s: Float[Tensor, "*tokens c_s"],
-        reference: Float[Tensor, "*#tokens 1"],
-        before: Prologue = NOTHING,
-        onto: Stream | None = None,
+        self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], reference: Float[Tensor, "*#tokens 1"]
     ) -> Stream:
-        """Each token, as `before` leaves it, by itself but for the reference; the result is added to `onto`."""
-        if not self.dropout.idle:
-            return add(onto, self.dropout(*self._through(x, s, reference, before)))
-        return self._through(x, s, reference, before, onto)
-
-    def _through(self, x: Tensor, s: Tensor, reference: Tensor, before: Prologue, onto: Stream | None = None) -> Stream:
-        steps = self._steps(x, reference, before)
-        if chains(x, s, steps, onto):
-            return chain(x, s, steps, onto)
-        return self.out(*ahead(self.activation, *self.bilinear(x, s, reference, before)), onto)
-
-    def _steps(self, x: Tensor, reference: Tensor, before: Prologue) -> tuple[Step, ...]:
-        """What can run as one; nothing where somebody may look between."""
-        bilinear, activation, out = self.bilinear, self.activation, self.out
-        ours = (bilinear, GeometricBilinear), (activation, GatedGELU), (out, EquiLinear)
-        first = bilinear.steps(x, reference, before) if chainable(x) and untouched(*ours) else ()
-        return (*first, out.step(x, activation.prologue)) if first else ()
+        """Each token by itself but for the reference."""
+        return self.dropout(*self.out(*self.activation(*self.bilinear(x, s, reference))))
 
 
 class Block(nn.Module):
@@ -97,42 +70,32 @@ class Block(nn.Module):
 
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
         """The stream after attention and MLP."""
-        stream = x, s
-        norm, dropout = self.norm, self.dropout
-        x, s, before = ahead(norm, *stream)
-        if dropout.idle:
-            stream = self.attention(x, s, batch, before, stream)
-        else:
-            stream = add(stream, dropout(*self.attention(x, s, batch, before)))
-        x, s, before = ahead(norm, *stream)
-        return self.mlp(x, s, batch.reference, before, stream)
+        x, s = add((x, s), self.dropout(*self.attention(*self.norm(x, s), batch)))
+        return add((x, s), self.mlp(*self.norm(x, s), batch.reference))
 
 
-def compile_regions(net: nn.Module, blocks: Iterable[nn.Module], **options: Any) -> None:
-    """Compile each block by itself, with sizes left open: equal blocks share one compilation, so depth costs nothing."""
-    for block in blocks:
-        block.compile(**{"dynamic": True, "fullgraph": True, **options})
-    if _once_differentiable not in net._forward_hooks.values():
-        net.register_forward_hook(_once_differentiable)
+class ConditionalBlock(nn.Module):
+    """Self-attention, attention to the condition, MLP; each on normalised inputs and added to the stream."""
 
+    layout = "blades"
 
-def _once_differentiable(net: nn.Module, inputs: Any, outputs: Stream) -> Stream:
-    """Refuse second derivatives while blocks are compiled; those of a copy are not."""
-    compiled = any(module._compiled_call_impl is not None for module in net.modules())
-    return _Once.apply(*outputs) if compiled and torch.is_grad_enabled() else outputs
+    def __init__(self, geometry: Geometry, width: Width, condition: Width, heads: int, dropout: float, multi_query: bool):
+        super().__init__()
+        self.geometry, self.inputs, self.condition = geometry, width, condition
+        self.norm = LayerNorm(geometry)
+        self.attention = SelfAttention(geometry, width, heads, multi_query)
+        self.cross = CrossAttention(geometry, width, condition, heads, multi_query)
+        self.mlp = MLP(geometry, width, dropout)
 
-
-class _Once(torch.autograd.Function):
-    """The identity, whose gradient has none."""
-
-    @staticmethod
-    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(y.view_as(y) for y in outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "create_graph=True: a compiled network cannot be differentiated twice; copy.deepcopy(net) is eager and can"
-            )
-        return grads
+    def forward(
+        self,
+        x: Float[Tensor, "k *batch n c"],
+        s: Float[Tensor, "*batch n c_s"],
+        cx: Float[Tensor, "k *batch m d"],
+        cs: Float[Tensor, "*batch m d_s"],
+        batch: Batch,
+    ) -> Stream:
+        """The stream after all three."""
+        x, s = add((x, s), self.attention(*self.norm(x, s), batch))
+        x, s = add((x, s), self.cross(*self.norm(x, s), *self.norm(cx, cs), batch))
+        return add((x, s), self.mlp(*self.norm(x, s), batch.reference))

@@ -37,6 +37,25 @@ class Feature(Protocol):
         """The key's side."""
 
 
+@runtime_checkable
+class TableFeature(Feature, Protocol):
+    """A feature of some blades, which attention picks by a table: nothing is copied to the device in a call."""
+
+    @property
+    def blades(self) -> tuple[int, ...]:
+        """The blades it reads."""
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """A factor for each of them, then other constants, which `query_of` and `key_of` are given as a tensor."""
+
+    def query_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The query's side from its blades alone."""
+
+    def key_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The key's side from its blades alone."""
+
+
 @dataclass(frozen=True)
 class Inner:
     """The invariant inner product <q, k> = sum_b signs_b q_b k_b over the given blades."""
@@ -62,6 +81,11 @@ class Inner:
         return len(self.blades)
 
     @property
+    def factors(self) -> tuple[float, ...]:
+        """The signs."""
+        return self.signs
+
+    @property
     def precise(self) -> bool:
         """An indefinite form is a difference of large numbers."""
         return min(self.signs, default=1.0) < 0
@@ -73,11 +97,19 @@ class Inner:
 
     def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """q_b."""
-        return _signed(x, self.blades, (1.0,) * self.size)
+        return _picked(x, self.blades)
 
     def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """signs_b k_b."""
-        return _signed(x, self.blades, self.signs)
+        return self.key_of(_picked(x, self.blades), _column(self.factors, x))
+
+    def query_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The query's side from its blades alone."""
+        return picked
+
+    def key_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The key's side from its blades alone."""
+        return picked if min(self.signs, default=1.0) == 1 else picked * factors
 
 
 @dataclass(frozen=True)
@@ -106,30 +138,43 @@ class Distance:
         return self.weight, *self.coordinates
 
     @property
+    def factors(self) -> tuple[float, ...]:
+        """The signs of the weight and of the coordinates, then eps."""
+        return 1.0, *self.signs, self.eps
+
+    @property
     def size(self) -> int:
         """Two squares and one product per coordinate."""
         return 2 + len(self.coordinates)
 
     def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """(|q|^2, q_0^2, q_0 q)."""
-        weight, point = self._normalised(x)
-        return torch.cat([point.square().sum(0, keepdim=True), weight.square(), weight * point])
+        return self.query_of(_picked(x, self.blades), _column(self.factors, x))
 
     def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """(-k_0^2, -|k|^2, 2 k_0 k)."""
-        weight, point = self._normalised(x)
-        return torch.cat([-weight.square(), -point.square().sum(0, keepdim=True), 2 * weight * point])
+        return self.key_of(_picked(x, self.blades), _column(self.factors, x))
 
-    def _normalised(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        both = _signed(x, (self.weight, *self.coordinates), (1.0, *self.signs))
-        weight, point = both.split([1, len(self.coordinates)])
-        scale = weight / (weight.square() + self.eps)
-        return weight * scale, point * scale
+    def query_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The query's side from its blades alone."""
+        weight, point, squares = self._normalised(picked, factors)
+        return torch.cat([squares[1:].sum(0, keepdim=True), squares[:1], weight * point])
+
+    def key_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
+        """The key's side from its blades alone."""
+        weight, point, squares = self._normalised(picked, factors)
+        return torch.cat([-squares[:1], -squares[1:].sum(0, keepdim=True), 2 * weight * point])
+
+    def _normalised(self, picked: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The weight and the coordinates times w / (w^2 + eps), and the squares of all."""
+        weight = picked[:1]
+        both = picked * (factors[:-1] * (weight / (weight.square() + factors[-1:])))
+        return both[:1], both[1:], both.square()
 
 
-def _signed(
-    x: Float[Tensor, "k *tokens c"], blades: tuple[int, ...], signs: tuple[float, ...]
-) -> Float[Tensor, "f *tokens c"]:
-    """Some blades, each with its sign. Unbound first: the gradient of a slice would fill all blades with zeros."""
-    parts = x.unbind()
-    return torch.stack([parts[b] if sign == 1 else parts[b] * sign for b, sign in zip(blades, signs, strict=True)])
+def _picked(x: Float[Tensor, "k *tokens c"], blades: tuple[int, ...]) -> Float[Tensor, "b *tokens c"]:
+    return x[list(blades)]
+
+
+def _column(signs: tuple[float, ...], x: Tensor) -> Float[Tensor, "b *ones"]:
+    return torch.tensor(signs, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1))

@@ -39,8 +39,8 @@ class GemCNN(nn.Module):
         self.task = task
         self.place, self.wall, self.scalars = _fields(task)
         inputs = (MATRICES + len(self.scalars), channels, channels)
-        self.down = nn.ModuleList(Stage(width, channels, blocks, samples) for width in inputs)
-        self.up = nn.ModuleList(Stage(2 * channels, channels, 2 * blocks, samples) for _ in inputs[1:])
+        self.down = nn.ModuleList(MeshScale(width, channels, blocks, samples) for width in inputs)
+        self.up = nn.ModuleList(MeshScale(2 * channels, channels, 2 * blocks, samples) for _ in inputs[1:])
         self.out = GemConv(channels, len(task.targets))
         self.spacing: Tensor
         self.register_buffer("spacing", torch.tensor(float("nan")))
@@ -144,7 +144,7 @@ class GemConv(nn.Module):
         return torch.cat(found, -1)
 
 
-class Stage(nn.Module):
+class MeshScale(nn.Module):
     """Residual blocks one after the other, all at one scale."""
 
     def __init__(self, inputs: int, outputs: int, blocks: int, samples: int):

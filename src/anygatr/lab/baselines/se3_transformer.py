@@ -29,11 +29,11 @@ class SE3Transformer(BodyNetwork):
         inputs = {1: 1}
         self.layers, self.gates = nn.ModuleList(), nn.ModuleList()
         for _ in range(layers):
-            self.layers.append(Attention(inputs, stream, max(1, channels // DIVISOR)))
+            self.layers.append(FiberAttention(inputs, stream, max(1, channels // DIVISOR)))
             self.gates.append(NormGate(stream))
             inputs = stream
         # of the two vectors put out, as published, the second is left unused
-        self.last = Attention(inputs, {1: 2}, 2, attentive=True)
+        self.last = FiberAttention(inputs, {1: 2}, 2, attentive=True)
 
     def displacement(self, bodies: Bodies) -> Float[Tensor, "b n 3"]:
         """One vector per body, equivariant under rotations, the same under translations."""
@@ -44,7 +44,7 @@ class SE3Transformer(BodyNetwork):
         return self.last(x, pairs)[1][..., 0]
 
 
-class Attention(nn.Module):
+class FiberAttention(nn.Module):
     """softmax(q k) v over incoming edges, beside the input, mixed per degree; one head."""
 
     def __init__(self, inputs: dict[int, int], outputs: dict[int, int], inner: int, attentive: bool = False):

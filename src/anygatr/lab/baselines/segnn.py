@@ -42,7 +42,7 @@ class SEGNN(BodyNetwork):
         super().__init__(task)
         width = math.ceil(channels / 2)
         self.embed = SteeredProduct((1, 2), (width, width))
-        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+        self.layers = nn.ModuleList(SteerableLayer(width) for _ in range(layers))
         self.gated = SteeredProduct((width, width), (2 * width, width))
         self.read = SteeredProduct((width, width), (0, 1))
 
@@ -57,7 +57,7 @@ class SEGNN(BodyNetwork):
         return self.read(gate(self.gated(x, nodes)), nodes).v.squeeze(-1)
 
 
-class Layer(nn.Module):
+class SteerableLayer(nn.Module):
     """x_i += update(x_i, sum_j message(x_i, x_j, edge))."""
 
     def __init__(self, width: int):

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from anygatr.costs import summary
 from anygatr.interface.model import model
 from anygatr.lab.config.commands import AdviseConfig
 from anygatr.lab.data.kinds import parse_fields
@@ -18,7 +19,6 @@ from anygatr.nn.width import Width
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
-from anygatr.summary import summary
 
 NAMES = ("E", "P", "iP", "C")
 SPACETIME = ("L",)

@@ -150,8 +150,8 @@ def _work(job: Job, shared: Any) -> None:
     os.setpgrp()  # Ctrl-C reaches the parent alone, which asks each run to stop at the end of its step
     import torch
 
+    from anygatr.lab.config.json_files import write_json
     from anygatr.lab.training.run import TrainingRun
-    from anygatr.lab.training.state import write_json
     from anygatr.lab.training.train import fit
 
     torch.set_num_threads(job.threads)
@@ -184,7 +184,7 @@ def _die_with_parent() -> None:
 
 
 def _write_failure(job: Job, error: str) -> None:
-    from anygatr.lab.training.state import read_json, write_json
+    from anygatr.lab.config.json_files import read_json, write_json
     from anygatr.lab.training.train import failed_row
 
     result = job.directory / "runs" / job.name / "result.json"

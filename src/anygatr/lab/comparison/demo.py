@@ -10,10 +10,10 @@ from rich.console import Console
 from anygatr.lab.comparison.compare import compare, cores
 from anygatr.lab.comparison.plan import FILE
 from anygatr.lab.config.commands import CompareConfig, DemoConfig
+from anygatr.lab.config.json_files import read_json
 from anygatr.lab.data.nbody import dataset as nbody
 from anygatr.lab.data.nbody.config import NBodyConfig
 from anygatr.lab.training.rehearsal import step_seconds
-from anygatr.lab.training.state import read_json
 
 # Few bodies in clusters close together: E-GATr then finds within minutes which star a planet belongs to. In the paper's
 # sixteen bodies, scattered five times as far, it takes longer, and its error stays with that of P-GATr for as long.

@@ -10,17 +10,19 @@ import torch
 
 from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.config.commands import CompareConfig
+from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
+from anygatr.lab.report.row_files import read_rows, unpack_rows
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import trivial_mse
 from anygatr.lab.training.models import build, check_names
 from anygatr.lab.training.predict import predictions, write_arrays
 from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
-from anygatr.lab.training.state import environment, read_json, read_rows, unpack_rows, write_json
+from anygatr.lab.training.state import environment
 
 FILE = "experiment.json"
 SHOWN = 4

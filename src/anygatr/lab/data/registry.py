@@ -8,7 +8,6 @@ from typing import Any
 from anygatr.lab.config.commands import DataOptions
 from anygatr.lab.data.arteries.kind import Arteries
 from anygatr.lab.data.files.kind import UserFiles
-from anygatr.lab.data.kinds import nearest, parse_fields
 from anygatr.lab.data.nbody.kind import NBody
 from anygatr.lab.data.spec import DatasetKind, DataSpec
 
@@ -23,6 +22,8 @@ DATASETS: tuple[DatasetKind, ...] = (
 
 def spec_of(options: DataOptions, normalise: bool | None = None, unit: float | None = None) -> DataSpec:
     """The data that a command line asks for."""
+    from anygatr.lab.data.kinds import parse_fields  # imports torch
+
     if unit is not None and not 0 < unit < math.inf:
         raise ValueError(f"unit={unit} must be a positive length, in the unit of the data; leave it out to have one chosen")
     inputs, targets = parse_fields(options.inputs, "inputs"), parse_fields(options.target, "target")
@@ -63,5 +64,7 @@ def _stored_kind(record: Mapping[str, Any]) -> DatasetKind:
         return next(kind for kind in DATASETS if kind.is_implied_by(record))
     kinds = {kind.name: kind for kind in DATASETS}
     if record["kind"] not in kinds:
+        from anygatr.lab.data.kinds import nearest  # imports torch
+
         raise ValueError(f"kind={record['kind']!r} is no data set of this version; {nearest(record['kind'], kinds)}")
     return kinds[record["kind"]]

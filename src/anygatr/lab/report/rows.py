@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from anygatr.lab.report.palette import is_algebra
+from anygatr.lab.report.row_files import read_rows
 from anygatr.lab.report.spread import Spread, spread
-from anygatr.lab.training.state import read_rows
 
 VERSION = 1
 Arrays = dict[str, np.ndarray]

@@ -14,13 +14,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from anygatr.lab.config.commands import EvaluateConfig
+from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
 from anygatr.lab.training.measure import SAMPLES, equivariance_error, max_coefficient
 from anygatr.lab.training.metrics import summary
 from anygatr.lab.training.objective import batch_errors, predicted
 from anygatr.lab.training.run import CONFIG, TrainingRun, training_set
-from anygatr.lab.training.state import read_json, write_json
 from anygatr.lab.training.vector_metrics import VectorMetrics
 
 MOST = 1_000

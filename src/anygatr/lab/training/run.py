@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
 from anygatr.lab.data.normalise import Normaliser
@@ -16,7 +17,7 @@ from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
-from anygatr.lab.training.state import environment, load_tensors, read_json, write_json
+from anygatr.lab.training.state import environment, load_tensors
 
 CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
     "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",

@@ -19,9 +19,6 @@ import anygatr
 Weights = dict[str, Tensor]
 RECENT = 101
 """Losses over which the running median is taken."""
-ROWS, PACKED = "rows", "rows.jsonl"
-"""The rows of a comparison: a file per finished run while it runs, one file with a line per run where they are committed."""
-IDENTITY = ("model", "size", "seed")
 
 
 @dataclass
@@ -117,87 +114,3 @@ def load_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["record"])  # noqa: SIM118
     except Exception as error:  # safetensors raises its own class, which is no subclass of a built-in one
         raise ValueError(f"{path} is damaged ({error}); delete it to start the run afresh") from error
-
-
-def write_json(path: Path, record: Any) -> None:
-    """A JSON file that appears when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1))
-    os.replace(temporary, path)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file, with an error that names it."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; name the directory of a run or comparison")
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON ({error}); restore it, or delete the directory and start afresh") from error
-
-
-def read_rows(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The rows of a comparison by place, packed or not, and one sentence for each that cannot be read.
-
-    Of a run that has both a file and a line, the file counts.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    problems: list[str] = []
-    packed = directory / PACKED
-    lines = packed.read_bytes().split(b"\n") if packed.exists() else []
-    places: list[tuple[str, bytes | Path]] = [(f"{PACKED}:{i}", line) for i, line in enumerate(lines, 1) if line]
-    places += [(f"{ROWS}/{path.name}", path) for path in sorted((directory / ROWS).glob("*.json"))]
-    for place, content in places:
-        try:
-            text = content if isinstance(content, bytes) else content.read_bytes()
-            record = json.loads(text.decode("utf-8"))
-            if not isinstance(record, dict):
-                raise ValueError("it holds no JSON object")
-        except (ValueError, OSError) as problem:
-            problems.append(f"{place} was skipped: {problem}")
-            continue
-        if isinstance(content, Path) or not row_path(directory, record).exists():
-            found[place] = record
-    return found, problems
-
-
-def row_path(directory: Path, row: dict[str, Any]) -> Path:
-    """The file of a row in a comparison that runs."""
-    return directory / ROWS / f"{'-'.join(str(row.get(key)) for key in IDENTITY)}.json"
-
-
-def pack_rows(directory: Path, to: Path | None = None) -> Path:
-    """Put the rows of a comparison into one file, here or in another directory; here, it replaces the files of single rows.
-
-    Sorted by model, size and seed, a line each: model, size, seed and status first, then the other keys by name.
-    """
-    rows, problems = read_rows(directory)
-    if problems:
-        raise ValueError(f"{directory}: {problems[0]}; mend or delete it")
-    first = (*IDENTITY, "status", "error")
-    lines = [
-        json.dumps({key: row[key] for key in (*(k for k in first if k in row), *sorted(row.keys() - {*first}))})
-        for row in sorted(rows.values(), key=lambda row: [row[key] for key in IDENTITY])
-    ]
-    packed = (to or directory) / PACKED
-    packed.parent.mkdir(parents=True, exist_ok=True)
-    temporary = packed.with_name(f".{PACKED}.{os.getpid()}")
-    temporary.write_text("".join(f"{line}\n" for line in lines))
-    os.replace(temporary, packed)
-    if to is None and (directory / ROWS).exists():
-        for path in (directory / ROWS).glob("*.json"):
-            path.unlink()
-        if not any((directory / ROWS).iterdir()):
-            (directory / ROWS).rmdir()
-    return packed
-
-
-def unpack_rows(directory: Path) -> None:
-    """Give every packed row its own file, so that a comparison continues from committed rows."""
-    rows, problems = read_rows(directory)
-    if unreadable := [problem for problem in problems if problem.startswith(PACKED)]:
-        raise ValueError(f"{directory}: {unreadable[0]}; restore {PACKED} or delete the line")
-    for place, row in rows.items():
-        if place.startswith(PACKED):
-            write_json(row_path(directory, row), row)

@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from anygatr.lab.config.commands import TrainConfig, command_line
+from anygatr.lab.config.json_files import write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.registry import spec_of
@@ -24,7 +25,7 @@ from anygatr.lab.training.models import build, check_names, parameters
 from anygatr.lab.training.objective import Objective, errors_of
 from anygatr.lab.training.rehearsal import training_memory_mb
 from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun, training_set
-from anygatr.lab.training.state import History, TrainingState, Weights, copied, save_tensors, write_json
+from anygatr.lab.training.state import History, TrainingState, Weights, copied, save_tensors
 
 LOG_EVERY = 10
 

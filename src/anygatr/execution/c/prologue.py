@@ -1,0 +1,56 @@
+"""The prologue of a linear map as C takes it: enumerations, the norm's tables, the functions of products."""
+
+from ctypes import POINTER, Structure, c_long, c_void_p, cast
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from anygatr.execution.c.norm import NormTables
+from anygatr.execution.c.norm import tables_of as norm_tables
+from anygatr.execution.c.product import lanes, product_library
+from anygatr.ops.norm import NormPlan
+from anygatr.ops.product import ProductPlan
+
+AS_THEY_ARE, NORM, GATE, PRODUCTS = range(4)
+SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
+
+
+class Prologue(NamedTuple):
+    """What a linear map does to its inputs first: multivectors normalised, gated or multiplied, scalars likewise."""
+
+    norm: NormPlan | None = None
+    gate: bool = False
+    scalars: str | None = None  # "norm", or the form of GELU: "exact" or "tanh"
+    products: ProductPlan | None = None
+    referred: bool = False  # whether odd products are multiplied by the join reference
+
+
+class PrologueTables(Structure):
+    """prologue in prologue.h."""
+
+    _fields_ = (
+        *((name, c_long) for name in ("multivectors", "scalars", "factors", "products")),
+        ("norm", POINTER(NormTables)),
+        ("forward", c_void_p),
+        ("backward", c_void_p),
+    )
+
+
+@lru_cache(maxsize=1024)
+def tables_of(before: Prologue, blades: int, real: torch.dtype, channels: int, backward: bool) -> PrologueTables:
+    """The tables of a Prologue in front of a map of so many channels, for both directions or for the forward alone."""
+    out = PrologueTables(AS_THEY_ARE, SCALARS[before.scalars], 1, 1)
+    if before.norm is not None:
+        out.multivectors = NORM
+        out.norm.contents = norm_tables(before.norm, blades)
+    elif before.gate:
+        out.multivectors = GATE
+    elif before.products is not None:
+        out.multivectors, plan = PRODUCTS, before.products
+        out.products, out.factors, _ = plan.sizes
+        given = blades, real, lanes(channels // out.products), before.referred
+        out.forward = cast(product_library(plan, *given).product_tile, c_void_p)
+        if backward:
+            out.backward = cast(product_library(plan.wrt_both, *given).product_tile, c_void_p)
+    return out

@@ -1,0 +1,77 @@
+"""Programs of modules, kept as long as the modules stay as they were traced: same layers, same operations, no hooks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from anygatr.execution.torch_state import global_hooks
+from anygatr.ops.batch import Batch
+from anygatr.program.program import Program
+from anygatr.program.trace import trace, values_of
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A module's program, and what it depends on."""
+
+    program: Program
+    layers: tuple[tuple[nn.Module, Any, bool], ...]  # every module inside, its operation, whether it was training
+    children: tuple[tuple[dict[str, nn.Module | None], str, nn.Module], ...]  # where each is found
+    owners: tuple[tuple[nn.Module, str], ...]  # where each parameter is found
+
+    def holds(self) -> bool:
+        """Whether the module is still what was traced, and nobody looks inside."""
+        for layer, op, training in self.layers:
+            own = layer.__dict__
+            if own.get("_op") is not op or own["training"] is not training or own.get("_compiled_call_impl") is not None:
+                return False
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+                return False
+            if "forward" in own:
+                return False
+        return all(inside.get(name) is child for inside, name, child in self.children)
+
+    def bind(self, arguments: Sequence[Any]) -> tuple[list[Tensor], list[Tensor], Batch | None]:
+        """The values and parameters of a call, in the program's order, and its batch."""
+        values, batch = values_of(arguments)
+        return values, [getattr(owner, name) for owner, name in self.owners], batch
+
+
+_PROGRAMS: WeakKeyDictionary[nn.Module, Traced] = WeakKeyDictionary()
+
+
+def traced(module: nn.Module, arguments: Sequence[Any]) -> Traced | None:
+    """The program of a module with what it needs; None where the module has to run itself."""
+    if global_hooks():
+        return None
+    known = _PROGRAMS.get(module)
+    if known is not None and known.holds():
+        return known
+    if not _plain(module):
+        return None
+    program = trace(module, arguments)
+    layers = tuple((m, m.__dict__.get("_op"), m.training) for m in module.modules())
+    children = tuple((m._modules, name, c) for m in module.modules() for name, c in m._modules.items() if c is not None)
+    owners = []
+    for name in program.parameters:
+        path, _, attribute = name.rpartition(".")
+        owners.append((module.get_submodule(path), attribute))
+    found = Traced(program, layers, children, tuple(owners))
+    _PROGRAMS[module] = found
+    return found
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether all modules inside are layers of this library or torch's containers, without hooks and compiled regions."""
+    for layer in module.modules():
+        home, own = type(layer).__module__, layer.__dict__
+        if not home.startswith(("anygatr.nn.", "torch.nn.modules.container")) or "forward" in own:
+            return False
+        if own.get("_compiled_call_impl") is not None or any(own[hooks] for hooks in HOOKS):
+            return False
+    return True

@@ -1,0 +1,119 @@
+"""The border of the networks: check what the user passes, and turn `(..., n, c, k)` into `(k, ..., n, c)` and back."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anygatr.nn.width import Width
+from anygatr.spaces.geometry import Geometry
+
+
+def enter(
+    x: Float[Tensor, "*tokens c k"],
+    s: Float[Tensor, "*tokens c_s"] | None,
+    geometry: Geometry,
+    width: Width,
+    weight: Tensor,
+    axes: int = 1,
+    names: tuple[str, str] = ("x", "s"),
+) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+    """Check shapes and type, that of the network's `weight`, and go blade-major; missing scalars become zeros."""
+    label, label_s = names
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        short = str(weight.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{label} has dtype {x.dtype}, the network's weights {weight.dtype}; pass {label}.to(torch.{short})"
+        )
+    alg = geometry.algebra
+    if x.dim() < 2 + axes or x.shape[-1] != alg.dim:
+        raise ValueError(
+            f"{label} has shape {tuple(x.shape)}; {alg} has {alg.dim} blades, so pass (..., tokens, channels, {alg.dim}), "
+            f"e.g. geo.embed_point(points).unsqueeze(-2)"
+        )
+    if x.shape[-2] != width.mv:
+        raise ValueError(
+            f"{label} has {x.shape[-2]} multivector channels (shape {tuple(x.shape)}); the network has {width.mv}"
+        )
+    if s is None:
+        s = x.new_zeros(*x.shape[:-2], width.s)
+    if s.shape[:-1] != x.shape[:-2]:
+        raise ValueError(
+            f"{label_s} has shape {tuple(s.shape)}, but {label} has tokens {tuple(x.shape[:-2])}; pass {label_s} as "
+            f"{(*x.shape[:-2], width.s)}"
+        )
+    if s.shape[-1] != width.s:
+        raise ValueError(f"{label_s} has {s.shape[-1]} scalar channels (shape {tuple(s.shape)}); the network has {width.s}")
+    return x.movedim(-1, 0).contiguous(), s.to(x.dtype)
+
+
+def leave(
+    x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], mask: Bool[Tensor, "*tokens"] | None = None
+) -> tuple[Float[Tensor, "*tokens c k"], Float[Tensor, "*tokens c_s"]]:
+    """Go blades-last; padding comes out zero."""
+    if mask is not None:
+        x, s = blank(x, s, mask)
+    return x.movedim(0, -1), s
+
+
+def blank(
+    x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], mask: Bool[Tensor, "*tokens"]
+) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+    """Zeros at the padding, whatever was there, NaN included."""
+    return torch.where(mask.unsqueeze(-1), x, 0), torch.where(mask.unsqueeze(-1), s, 0)
+
+
+def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "mask") -> None:
+    """A mask has one boolean for each token."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {mask.dtype}; pass booleans, True for real tokens: {name}.bool()")
+    if mask.shape != tokens:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; pass one entry per token: {tuple(tokens)}")
+
+
+def example(
+    geometry: Geometry, width: Width, tokens: tuple[int, ...], grades: tuple[int, ...] | None, like: Tensor
+) -> tuple[Float[Tensor, "*tokens c k"], Float[Tensor, "*tokens c_s"]]:
+    """Random inputs of a network, of the grades it was narrowed to."""
+    x = like.new_empty(*tokens, width.mv, geometry.algebra.dim).normal_()
+    for grade, blades in enumerate(geometry.algebra.slices):
+        if grades is not None and grade not in grades:
+            x[..., blades] = 0
+    return x, like.new_empty(*tokens, width.s).normal_()
+
+
+def check_grades(
+    x: Float[Tensor, "k *tokens c"], geometry: Geometry, grades: tuple[int, ...] | None, name: str = "x"
+) -> None:
+    """A narrowed network takes all other grades for zero; compiled code cannot look."""
+    if grades is None or torch.compiler.is_compiling():
+        return
+    for grade, blades in enumerate(geometry.algebra.slices):
+        if grade not in grades and bool(x[blades].any()):
+            raise ValueError(
+                f"{name} has coefficients of grade {grade}, but the network was narrowed to inputs of grades {grades}; "
+                f"narrow it with {grade} among them, or widen it: anygatr.reach.widen(net)"
+            )
+
+
+def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> None:
+    """Offsets cut the packed tokens into non-empty samples."""
+    if torch.compiler.is_exporting():
+        raise ValueError("offsets cannot be exported: how tokens are grouped depends on the data; export with a mask")
+    if len(tokens) != 1:
+        raise ValueError(
+            f"offsets pack tokens into one axis, but x has tokens {tuple(tokens)}; pass x (N, c, k), s (N, c_s)"
+        )
+    if offsets.dim() != 1 or offsets.is_floating_point() or offsets.dtype == torch.bool or len(offsets) < 2:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)} and dtype {offsets.dtype}; pass (B + 1,) integers")
+    ends = offsets.tolist()
+    if ends[0] != 0 or ends[-1] != tokens[0]:
+        raise ValueError(
+            f"offsets run from {ends[0]} to {ends[-1]}; they must run from 0 to the number of tokens, {tokens[0]}"
+        )
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        if stop < start:
+            raise ValueError(f"offsets[{i + 1}]={stop} is less than offsets[{i}]={start}; they must increase")
+        if stop == start:
+            raise ValueError(f"offsets: sample {i} is empty (both its ends are {start}); leave empty samples out")

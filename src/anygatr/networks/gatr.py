@@ -1,0 +1,152 @@
+"""GATr: the geometric algebra transformer of any geometry."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from anygatr.execution import execute
+from anygatr.networks import border
+from anygatr.networks.config import arguments
+from anygatr.networks.regions import compile_regions
+from anygatr.nn import init
+from anygatr.nn.block import Block
+from anygatr.nn.linear import EquiLinear
+from anygatr.nn.width import Width
+from anygatr.ops.batch import Batch, join_reference
+from anygatr.ops.ragged import pack
+from anygatr.ops.stream import Stream
+from anygatr.spaces.geometry import Geometry
+
+
+class GATr(nn.Module):
+    """Linear in, `blocks` transformer blocks, linear out; equivariant under the geometry's group.
+
+    `reinsert` and `reinsert_s` list the input multivector and scalar channels that every query and key sees again;
+    `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
+    token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
+    `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". `config` keeps the arguments.
+    """
+
+    layout = "tokens"
+    grades: tuple[int, ...] | None = None  # of x, where the network was narrowed to some
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        inputs: Width,
+        hidden: Width,
+        outputs: Width,
+        blocks: int,
+        heads: int = 8,
+        multi_query: bool = True,
+        dropout: float = 0.0,
+        reinsert: Sequence[int] = (),
+        rope: bool = False,
+        checkpoint: bool = False,
+        head: Width | None = None,
+        values_see_inputs: bool = False,
+        mlp_ratio: int = 2,
+        inner_norm: bool = False,
+        scalar_gelu: str = "exact",
+        reinsert_s: Sequence[int] = (),
+    ):
+        super().__init__()
+        self.config = arguments(locals())
+        inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
+        head = None if head is None else Width(*head)
+        check_size(hidden, blocks)
+        for label, chosen, count in (("reinsert", reinsert, inputs.mv), ("reinsert_s", reinsert_s, inputs.s)):
+            for channel in chosen:
+                if not 0 <= channel < count:
+                    raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
+        self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
+        self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
+        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
+        self.blocks = nn.ModuleList(
+            Block(
+                geometry,
+                hidden,
+                heads,
+                dropout,
+                multi_query=multi_query,
+                reinsert=len(self.reinsert),
+                reinsert_s=len(self.reinsert_s),
+                rope=rope,
+                head=head,
+                values_see_inputs=values_see_inputs,
+                mlp_ratio=mlp_ratio,
+                inner_norm=inner_norm,
+                scalar_gelu=scalar_gelu,
+            )
+            for _ in range(blocks)
+        )
+        self.linear_out = EquiLinear(geometry, hidden, outputs)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*tokens c k"],
+        s: Float[Tensor, "*tokens c_s"] | None = None,
+        mask: Bool[Tensor, "*tokens"] | None = None,
+        offsets: Int[Tensor, " samples+1"] | None = None,
+    ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
+        """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
+
+        Padding touches nothing and comes out zero.
+        """
+        x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
+        x, s, batch = self._batch(x, s, mask, offsets)
+        x, s = self.stages(x, s, batch, self._recomputed if self.checkpoint and torch.is_grad_enabled() else execute)
+        return border.leave(x, s, mask)
+
+    def stages(self, x: Tensor, s: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
+        """The layers in their order, each run by `call(layer, ...)`."""
+        x, s = call(self.linear_in, x, s)
+        for block in self.blocks:
+            x, s = call(block, x, s, batch)
+        return call(self.linear_out, x, s)
+
+    def _recomputed(self, layer: nn.Module, *arguments: Any) -> Stream:
+        """Blocks are run again in the backward pass instead of keeping what they need for it."""
+        if isinstance(layer, Block):
+            return recomputed(execute, layer, *arguments, use_reentrant=False)
+        return execute(layer, *arguments)
+
+    def compile(self, **options: Any) -> None:
+        """Compile the blocks, one region that all of them share, for every batch size and layout.
+
+        Arguments are those of `torch.compile`. The compiler cannot differentiate twice: for forces, stay eager.
+        """
+        compile_regions(self, self.blocks, **options)
+
+    def example(self, tokens: int) -> tuple[Tensor, ...]:
+        """Random inputs of the right shapes, one sample of `tokens` tokens."""
+        return border.example(self.geometry, self.inputs, (tokens,), self.grades, self.linear_in.weight)
+
+    def _batch(self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
+        tokens, packed = x.shape[1:-1], None
+        if mask is not None and offsets is not None:
+            raise ValueError("mask and offsets are two ways to say which tokens are real; pass one")
+        if mask is not None:
+            border.check_mask(mask, tokens)
+            x, s = border.blank(x, s, mask)
+        border.check_grades(x, self.geometry, self.grades)
+        if offsets is not None:
+            border.check_offsets(offsets, tokens)
+            packed = pack(offsets, x.device)
+        again, scalars = x[..., list(self.reinsert)], s[..., list(self.reinsert_s)]
+        # spread over tokens once, not in every block
+        reference = join_reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()
+        return x, s, Batch(reference, again, mask, packed, scalars)
+
+
+def check_size(hidden: Width, blocks: int) -> None:
+    """A network needs blocks and something for them to work on."""
+    if not isinstance(blocks, int) or isinstance(blocks, bool) or blocks < 0:
+        raise ValueError(f"blocks={blocks!r} must be a non-negative integer")
+    if hidden.mv + hidden.s == 0:
+        raise ValueError(f"hidden={hidden} has no channels; try Width(16, 64)")

@@ -1,0 +1,1 @@
+"""What an operation means: a frozen plan and a pure torch function, for any device and any derivative."""

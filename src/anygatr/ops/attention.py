@@ -1,0 +1,177 @@
+"""Multi-head attention between channels: invariant features of multivectors and scalars compared, all blades mixed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anygatr.ops import sdpa
+from anygatr.ops.batch import Batch
+from anygatr.ops.op import Op, Tensors
+from anygatr.ops.precision import autocast_type, lengthened, without_autocast
+from anygatr.ops.ragged import packed_attention
+from anygatr.ops.rope import rotate
+from anygatr.spaces.features import Feature, Inner, TableFeature
+
+# axes: k blades, n query tokens, m key tokens, h heads, g key heads, c channels of a head, f and v numbers of a row
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """softmax over keys of scale * (sum over features of query . key + scalars . scalars), applied to the values.
+
+    (x, s) -> (x, s): the channels of all query heads, then of all key heads, then of all value heads. With `cross`,
+    (x, s, keys_x, keys_s) -> (x, s): those of keys and values come from the tokens of a condition. There is one key head
+    (multi-query) or as many as query heads; channels are head-major. Parameters are the logarithms of the learned features'
+    weights, (h, c) each. `scale` = 1 / sqrt(numbers compared); of all blades, those in `mixed` are mixed.
+    """
+
+    features: tuple[Feature, ...]
+    heads: int
+    key_heads: int
+    head: tuple[int, int]  # multivector and scalar channels of a head
+    blades: int
+    mixed: tuple[int, ...]
+    numbers: int
+    cross: bool = False
+
+    @classmethod
+    def of(
+        cls, features: tuple[Feature, ...], heads: int, key_heads: int, head: tuple[int, int], blades: int, cross: bool
+    ) -> "Attention":
+        """All blades mixed."""
+        numbers = sum(f.size for f in features) * head[0] + head[1]
+        return cls(features, heads, key_heads, head, blades, tuple(range(blades)), numbers, cross)
+
+    @property
+    def scale(self) -> float:
+        """What logits are multiplied by."""
+        return 1 / sqrt(max(self.numbers, 1))
+
+    @property
+    def precise(self) -> bool:
+        """Whether 16-bit numbers would destroy what is compared."""
+        return any(f.precise for f in self.features)
+
+    def narrowed(self, compared: tuple[int, ...], mixed: tuple[int, ...]) -> "Attention":
+        """The same where blades outside `compared` are zero in queries or keys and those outside `mixed` are not read."""
+        features = tuple(f.within(compared) if isinstance(f, Inner) else f for f in self.features)
+        return replace(self, features=features if all(f.size for f in features) else self.features, mixed=mixed)
+
+    def tables(self) -> dict[str, Tensor]:
+        """The blades and factors of features that are picked by a table, and the blades that are mixed."""
+        tables: dict[str, Tensor] = {}
+        for i, feature in enumerate(self.features):
+            if isinstance(feature, TableFeature):
+                tables[f"blades_{i}"] = torch.tensor(feature.blades, dtype=torch.int64)
+                tables[f"factors_{i}"] = torch.tensor(feature.factors, dtype=torch.float64).view(-1, 1, 1)
+        return tables
+
+    def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """Rows of features, softmax and mixture; in float32 under autocast where a feature asks for it."""
+        assert batch is not None
+        learned = sum(f.learned for f in self.features)
+        log_weights, tables = parameters[:learned], parameters[learned:]
+        short, tokens = None if self.precise else autocast_type(values[0]), values[1].shape[:-1]
+        with without_autocast(values[0]):
+            streams = [t.flatten(1 - i % 2, -2) for i, t in enumerate(lengthened(*values))]
+            q, k, v = self._rows(streams, feature_weights(log_weights, self, streams[0]), tables)
+            if short is not None:
+                q, k, v = q.to(short), k.to(short), v.to(short)
+            if batch.packed is not None and not self.cross:
+                out = packed_attention(q, k, v, batch.packed, self.scale)
+            else:
+                mask = batch.condition_mask if self.cross else batch.mask
+                q, k, v = (t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (tokens[-1], *_twice(values)), strict=True))
+                mask = None if mask is None else mask.reshape(-1, mask.shape[-1])
+                out = sdpa.attention(q, k, v, self.scale, mask).flatten(0, 1)
+            x, s = self._channels(out)
+            return x.unflatten(1, tokens), s.unflatten(0, tokens)
+
+    def _rows(
+        self, streams: Sequence[Tensor], weights: Float[Tensor, "w h c"], tables: Tensors
+    ) -> tuple[Float[Tensor, "n h f"], Float[Tensor, "m g f"], Float[Tensor, "m g v"]]:
+        """Each feature for all channels of a head, then its scalars, of queries and keys; every mixed blade, of values."""
+        counts, (mv, scalars) = [self.heads, self.key_heads, self.key_heads], self.head
+        if self.cross:
+            xs = streams[0], *streams[2].split([n * mv for n in counts[1:]], -1)
+            ss = streams[1], *streams[3].split([n * scalars for n in counts[1:]], -1)
+        else:
+            xs = streams[0].split([n * mv for n in counts], -1)
+            ss = streams[1].split([n * scalars for n in counts], -1)
+        query = self._features(xs[0], self.heads, weights, tables)
+        key = self._features(xs[1], self.key_heads, None, tables)
+        value = _by_head(_some(xs[2], self), self.key_heads)
+        parts = zip((query, key, value), ss, counts, strict=True)
+        q, k, v = (torch.cat([row, t.unflatten(-1, (n, scalars))], -1) for row, t, n in parts)
+        return q, k, v
+
+    def _features(self, x: Tensor, heads: int, weights: Tensor | None, tables: Tensors) -> Float[Tensor, "n h f"]:
+        """Of queries, whose learned features have weights, or of keys."""
+        parts, learned, given = [], 0, iter(tables)
+        for feature in self.features:
+            if isinstance(feature, TableFeature):
+                picked, factors = x.index_select(0, next(given)), next(given)  # type: ignore[arg-type]
+                of = feature.key_of if weights is None else feature.query_of
+                part = _by_head(of(picked, factors.to(x.dtype)), heads)  # type: ignore[union-attr]
+            else:
+                part = _by_head(feature.key(x) if weights is None else feature.query(x), heads)
+            if feature.learned and weights is not None:
+                part = part * weights[learned].repeat(1, feature.size)
+                learned += 1
+            parts.append(part)
+        return torch.cat(parts, -1)
+
+    def _channels(self, out: Float[Tensor, "n h v"]) -> tuple[Float[Tensor, "k n h*c"], Float[Tensor, "n h*s"]]:
+        """The inverse of the rows of values, zero where they have no blade."""
+        count, (mv, scalars) = len(self.mixed), self.head
+        x, s = out.split([count * mv, scalars], -1)
+        x, s = x.unflatten(-1, (count, mv)).movedim(-2, 0).flatten(-2), s.flatten(-2)
+        if count == self.blades:
+            return x, s
+        parts, zero = dict(zip(self.mixed, x.unbind(), strict=True)), torch.zeros_like(x[0]) if count else x.sum(0)
+        return torch.stack([parts.get(blade, zero) for blade in range(self.blades)]), s
+
+
+@dataclass(frozen=True)
+class Rope(Op):
+    """Turn the scalars of queries and keys, not of values, by the positions of their tokens: (s,) -> (s,)."""
+
+    heads: int  # of queries and keys together
+    width: int  # scalars of a head
+
+    def run(self, values: Sequence[Tensor], parameters: Tensors = (), batch: Batch | None = None) -> tuple[Tensor]:
+        """In float32 under autocast."""
+        (s,) = lengthened(*values)
+        packed = None if batch is None else batch.packed
+        position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
+        turned, rest = s.split([self.heads * self.width, s.shape[-1] - self.heads * self.width], -1)
+        return (torch.cat([rotate(turned.unflatten(-1, (self.heads, self.width)), position).flatten(-2), rest], -1),)
+
+
+def feature_weights(log_weights: Tensors, op: Attention, like: Tensor) -> Float[Tensor, "w h c"]:
+    """The learned features' weights for each head and channel, from their logarithms."""
+    if not log_weights:
+        return like.new_empty(0, op.heads, op.head[0])
+    together = log_weights[0].unsqueeze(0) if len(log_weights) == 1 else torch.stack(tuple(log_weights))  # type: ignore[arg-type, union-attr]
+    return together.exp().to(like.dtype)
+
+
+def _twice(values: Sequence[Tensor]) -> tuple[int, int]:
+    keys = values[-1].shape[-2]
+    return keys, keys
+
+
+def _some(x: Float[Tensor, "k n c"], op: Attention) -> Float[Tensor, "v n c"]:
+    """The blades that are mixed."""
+    if len(op.mixed) == op.blades:
+        return x
+    parts = x.unbind()  # the gradient of a slice would fill all blades with zeros
+    return torch.stack([parts[blade] for blade in op.mixed]) if op.mixed else x[:0]
+
+
+def _by_head(x: Float[Tensor, "f n h*c"], heads: int) -> Float[Tensor, "n h f*c"]:
+    return x.unflatten(-1, (heads, -1)).movedim(0, -2).flatten(-2)

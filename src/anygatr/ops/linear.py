@@ -1,0 +1,268 @@
+"""The most general equivariant linear map: which effective weight takes which blade to which, as one batched product."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from anygatr.equivariance.solver import LinearBasis
+from anygatr.equivariance.symmetry import Frame
+from anygatr.ops.batch import Batch
+from anygatr.ops.op import Op, Tensors
+from anygatr.ops.precision import shortened
+
+# axes: k blades, m maps, e effective weights, j invariant blades, p entries
+DIGITS = 9  # entries of a basis closer than this are one number
+
+
+class BladeMap(NamedTuple):
+    """y[target] += factor * weight(x[source])."""
+
+    weight: int
+    factor: float
+    target: int
+    source: int
+
+
+class LinearWeights(NamedTuple):
+    """The parameters of a layer: maps of multivectors, and what connects invariant blades and scalars."""
+
+    mv: Float[Tensor, "c_out c_in m"]
+    s_to_mv: Float[Tensor, "j c_out s_in"]
+    mv_to_s: Float[Tensor, "j s_out c_in"]
+    s_to_s: Float[Tensor, "s_out s_in"]
+    bias_mv: Float[Tensor, "j c_out"] | None = None
+    bias_s: Float[Tensor, " s_out"] | None = None
+
+
+@dataclass(frozen=True)
+class LinearPlan:
+    """Which blades each effective weight connects.
+
+    Entries of the basis that are proportional for all maps share one effective weight: weight_e = sum_m mixing_me weight_m.
+    `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
+    space); both are empty where the algebra's own blades do. Entries between invariant blades come first.
+    Blades outside `reads` are taken for zero; those outside `writes`, and all scalars without `scalars`, are left zero.
+    `whole` is the plan that a narrowed one is a part of.
+    """
+
+    mixing: tuple[tuple[float, ...], ...]
+    blades: int
+    invariant: tuple[int, ...]
+    entries: tuple[BladeMap, ...]
+    enter: tuple[BladeMap, ...]
+    leave: tuple[BladeMap, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    scalars: bool = True
+    whole: "LinearPlan | None" = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.mixing, self.entries, self.reads, self.writes, self.scalars, self.enter, self.leave))
+
+    @property
+    def maps(self) -> int:
+        """How many maps the basis has."""
+        return len(self.mixing)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds per pair of an input and an output channel."""
+        return len(self.entries)
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The invariant blades that are read, counted among the invariant ones."""
+        return tuple(j for j, blade in enumerate(self.invariant) if blade in self.reads)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The invariant blades that are written, counted among the invariant ones."""
+        return tuple(j for j, blade in enumerate(self.invariant) if blade in self.writes)
+
+
+@dataclass(frozen=True)
+class Linear(Op):
+    """y_o = sum_i sum_m w_oim W_m x_i, scalars mixed with the invariant blades: (x, s) -> (y, t)."""
+
+    plan: LinearPlan
+
+    parameter_names = ("weight", "s_to_mv", "mv_to_s", "s_to_s", "bias_mv", "bias_s")
+
+    def tables(self) -> dict[str, Tensor]:
+        """The combinations of maps that take each blade to itself, then those of all other entries, with their blades."""
+        plan = self.plan
+        mixing = torch.tensor(plan.mixing, dtype=torch.float64).reshape(len(plan.mixing), -1)
+        others = [e for e in plan.entries if e.target != e.source]
+        combinations = torch.zeros(plan.blades + len(others), len(plan.mixing), dtype=torch.float64)
+        for row, e in [*((e.target, e) for e in plan.entries if e.target == e.source), *enumerate(others, plan.blades)]:
+            combinations[row] += mixing[:, e.weight] * e.factor
+        tables = {
+            "sources": torch.tensor([e.source for e in others], dtype=torch.int64),
+            "targets": torch.tensor([e.target for e in others], dtype=torch.int64),
+            "outer": torch.tensor([plan.invariant[j] for j in plan.outer], dtype=torch.int64),
+            "combinations": combinations,
+        }
+        if plan.enter or plan.leave:
+            tables["enter"], tables["leave"] = (_matrix(change, plan.blades) for change in (plan.enter, plan.leave))
+        return tables
+
+    def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """One batched matrix product for blades that stay what they are, one for those that change; in autocast's type."""
+        x, s, *given = shortened(*values, *parameters)
+        weights, (sources, targets, outer, combinations, *frame) = LinearWeights(*given[:6]), given[6:]
+        plan, tokens = self.plan, s.shape[:-1]
+        c_out, c_in, _ = weights.mv.shape
+        if frame:
+            x = torch.tensordot(frame[0], x, 1)
+        flat = x.flatten(1, -2)
+        effective = (combinations @ weights.mv.flatten(0, 1).T).view(len(combinations), c_out, c_in).transpose(1, 2)
+        y = flat @ effective[: plan.blades]
+        if len(sources):
+            y = torch.index_add(y, 0, targets, flat.index_select(0, sources) @ effective[plan.blades :])
+        if plan.outer:
+            y = torch.index_add(y, 0, outer, self._fed_by_scalars(s, weights))
+        y = y.unflatten(1, tokens)
+        if frame:
+            y = torch.tensordot(frame[1], y, 1)
+        t, unused = self._scalars(x, s, weights), self._unused(weights)
+        return (y + 0 * sum(w.sum() for w in unused), t) if unused else (y, t)
+
+    def _unused(self, weights: LinearWeights) -> list[Tensor]:
+        """Parameters that a narrowed plan leaves out: their gradients are zeros, for which distributed training waits."""
+        plan = self.plan
+        out: list[Tensor | None] = []
+        if not plan.outer:
+            out += [weights.s_to_mv, weights.bias_mv]
+        if not plan.scalars:
+            out += [weights.s_to_s, weights.bias_s]
+        if not plan.scalars or not plan.inner:
+            out += [weights.mv_to_s]
+        return [w for w in out if w is not None and w.numel()]
+
+    def _fed_by_scalars(self, s: Tensor, weights: LinearWeights) -> Float[Tensor, "j n c_out"]:
+        """What scalars and biases add to the invariant blades that are written."""
+        flat, biases = s.flatten(0, -2), weights.bias_mv
+        fed = [functional.linear(flat, weights.s_to_mv[j], None if biases is None else biases[j]) for j in self.plan.outer]
+        return fed[0].unsqueeze(0) if len(fed) == 1 else torch.stack(fed)
+
+    def _scalars(self, x: Tensor, s: Tensor, weights: LinearWeights) -> Float[Tensor, "*tokens s_out"]:
+        """Scalars from scalars and from the invariant blades that are read."""
+        plan = self.plan
+        if not plan.scalars:
+            return s.new_zeros(*s.shape[:-1], len(weights.s_to_s))
+        rows = torch.cat([s, *(x[plan.invariant[j]] for j in plan.inner)], -1)
+        matrix = torch.cat([weights.s_to_s, *(weights.mv_to_s[j] for j in plan.inner)], -1)
+        return functional.linear(rows, matrix, weights.bias_s)
+
+
+@lru_cache(maxsize=64)
+def linear_plan(basis: LinearBasis) -> LinearPlan:
+    """The plan for the maps of a basis, each divided by its Frobenius norm."""
+    algebra = basis.symmetry.algebra
+    maps = basis.tensor.numpy() / basis.tensor.flatten(1).norm(dim=1).clamp(min=1e-30).numpy()[:, None, None]
+    invariant = invariant_blades(basis)
+    leave = _blades_of(basis.symmetry.frame)
+    enter = np.linalg.inv(leave)
+    framed = enter @ maps @ leave
+    keeps = all(
+        np.array_equal(leave[j], np.eye(algebra.dim)[j]) and np.array_equal(leave[:, j], leave[j]) for j in invariant
+    )
+    if keeps and _support(framed) < _support(maps):
+        there, back = _entries_of(enter), _entries_of(leave)
+        mixing, entries = _effective(framed)
+    else:
+        there, back = (), ()
+        mixing, entries = _effective(maps)
+    joint = [e for e in entries if e.target in invariant and e.source in invariant]
+    others = _in_order(e for e in entries if e not in joint)
+    every = tuple(range(algebra.dim))
+    rows = tuple(tuple(row) for row in mixing.tolist())
+    return LinearPlan(rows, algebra.dim, invariant, (*joint, *others), there, back, every, every)
+
+
+@lru_cache(maxsize=256)
+def narrowed(plan: LinearPlan, reads: tuple[int, ...], writes: tuple[int, ...], scalars: bool) -> LinearPlan:
+    """The part of a plan that reads and writes these blades, whole grades of them: changes of frame keep grades."""
+    return replace(
+        plan,
+        entries=tuple(e for e in plan.entries if e.target in writes and e.source in reads),
+        reads=reads,
+        writes=writes,
+        scalars=scalars,
+        whole=plan.whole or plan,
+        enter=tuple(e for e in plan.enter if e.target in reads),
+        leave=tuple(e for e in plan.leave if e.target in writes),
+    )
+
+
+def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:
+    """The blades with a non-zero square that the group leaves alone: the scalar, and the pseudoscalar without mirrors."""
+    out = []
+    for matrix, (source, _) in zip(basis.tensor, basis.grades, strict=True):
+        support = matrix[:, 0].nonzero().flatten().tolist()
+        if source == 0 and len(support) == 1 and basis.symmetry.algebra.metric[support[0]] != 0:
+            out.append(support[0])
+    return tuple(sorted(out))
+
+
+def _blades_of(frame: Frame) -> np.ndarray:
+    """The frame's blades as columns: x = matrix @ (coefficients in the frame)."""
+    algebra = frame.algebra
+    columns = []
+    for grade in range(algebra.n + 1):
+        for subset in combinations(range(algebra.n), grade):
+            blade = algebra["1"]
+            for i in subset:
+                blade = algebra.outer(blade, frame.multivector(i))
+            columns.append(blade.numpy())
+    return np.stack(columns, axis=1)
+
+
+def _support(maps: np.ndarray) -> int:
+    """How many pairs of blades any of the maps connects."""
+    return int(np.any(np.abs(maps) > 10.0**-DIGITS, axis=0).sum())
+
+
+def _effective(maps: np.ndarray) -> tuple[np.ndarray, list[BladeMap]]:
+    """The mixing matrix (m, e) and the entries."""
+    classes: dict[tuple[float, ...], tuple[int, np.ndarray]] = {}
+    entries = []
+    for target, source in np.argwhere(np.any(np.abs(maps) > 10.0**-DIGITS, axis=0)).tolist():
+        vector = maps[:, target, source]
+        pivot = np.abs(vector).max()
+        direction = np.round(vector / pivot, DIGITS)
+        sign = float(np.sign(direction[np.flatnonzero(direction)[0]]))
+        index, first = classes.setdefault(tuple((sign * direction).tolist()), (len(classes), sign * vector))
+        factor = round(float(sign * pivot / np.abs(first).max()), DIGITS)
+        entries.append(BladeMap(index, factor, target, source))
+    mixing = np.array([vector for _, vector in classes.values()]).reshape(len(classes), len(maps)).T
+    return mixing, entries
+
+
+def _in_order(entries: Iterable[BladeMap]) -> tuple[BladeMap, ...]:
+    """The diagonal first, then by weight and blade: the order in which sums are taken, on every backend."""
+    return tuple(sorted(set(entries), key=lambda e: (e.target != e.source, *e)))
+
+
+def _entries_of(matrix: np.ndarray) -> tuple[BladeMap, ...]:
+    found = np.argwhere(np.abs(matrix) > 10.0**-DIGITS)
+    return _in_order(BladeMap(0, float(matrix[o, i]), int(o), int(i)) for o, i in found)
+
+
+def _matrix(change: tuple[BladeMap, ...], blades: int) -> Float[Tensor, "k k"]:
+    out = torch.zeros(blades, blades, dtype=torch.float64)
+    for e in change:
+        out[e.target, e.source] += e.factor
+    return out

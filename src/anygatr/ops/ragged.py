@@ -1,0 +1,134 @@
+"""Ragged batches: packed tokens, the buckets of samples of similar length, and attention within each sample."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anygatr.ops import sdpa
+
+PADDING = 0.125  # samples share a bucket while the shortest wastes at most this part of its row
+
+
+class Packed(NamedTuple):
+    """The bucket plan of n packed tokens: rows of samples of similar length, padded to the longest of their bucket.
+
+    `slots` holds the token at each place of each row, bucket after bucket, padding repeating the sample's first token;
+    `places` the same with n for padding; `buckets`, on the CPU, the (rows, length, padded?) of each bucket.
+    """
+
+    slots: Int[Tensor, " places"]
+    places: Int[Tensor, " places"]
+    buckets: Int[Tensor, "buckets 3"]
+    sample: Int[Tensor, " n"]
+    position: Int[Tensor, " n"]
+    lengths: Int[Tensor, " samples"]
+
+
+def pack(offsets: Int[Tensor, " samples+1"], device: torch.device | None = None) -> Packed:
+    """The plan for samples that start at offsets[:-1] and end at offsets[1:], for tokens on a device."""
+    device, offsets = device or offsets.device, offsets.detach().to("cpu", torch.int64)
+    starts, lengths, count = offsets[:-1], offsets.diff(), int(offsets[-1])
+    order = lengths.argsort(descending=True, stable=True)
+    sizes = lengths[order].tolist()
+    slots, places, buckets, first = [], [], [], 0
+    while first < len(sizes):
+        longest, last = sizes[first], first
+        while last < len(sizes) and sizes[last] >= (1 - PADDING) * longest:
+            last += 1
+        rows = order[first:last]
+        column = torch.arange(longest)
+        inside = column < lengths[rows, None]
+        slot = starts[rows, None] + column * inside
+        slots.append(slot.flatten())
+        places.append(torch.where(inside, slot, count).flatten())
+        buckets.append([last - first, longest, int(not bool(inside.all()))])
+        first = last
+    sample = torch.arange(len(lengths)).repeat_interleave(lengths)
+    position = torch.arange(count) - starts[sample]
+    moved = (t.to(device) for t in (torch.cat(slots), torch.cat(places), sample, position, lengths))
+    slot, place, sample, position, lengths = moved
+    return Packed(slot, place, torch.tensor(buckets), sample, position, lengths)
+
+
+def packed_attention(
+    q: Float[Tensor, "n h f"], k: Float[Tensor, "n g f"], v: Float[Tensor, "n g w"], plan: Packed, scale: float
+) -> Float[Tensor, "n h w"]:
+    """Each token attends to the tokens of its own sample."""
+    if torch.compiler.is_compiling():  # the number of buckets depends on the data
+        return _packed(q, k, v, plan.slots, plan.places, plan.buckets, scale)
+    return _bucket_by_bucket(q, k, v, plan.slots, plan.places, plan.buckets, scale)
+
+
+def _bucket_by_bucket(
+    q: Tensor, k: Tensor, v: Tensor, slots: Tensor, places: Tensor, buckets: Tensor, scale: float
+) -> Float[Tensor, "n h w"]:
+    """Each bucket as one dense batch; the rows of padding are written behind the last token and cut off."""
+    out = q.new_zeros(len(q) + 1, q.shape[1], v.shape[-1])
+    for bucket in _buckets(slots, places, buckets, q):
+        rows = sdpa.folded_attention(*sdpa.fold(q[bucket.slots], k[bucket.slots], v[bucket.slots]), scale, bucket.mask)
+        out = out.index_copy(0, bucket.places, sdpa.unfold(rows, q.shape[1]).flatten(0, 1).to(out.dtype))
+    return out[:-1]
+
+
+class _Bucket(NamedTuple):
+    slots: Int[Tensor, "b m"]
+    places: Int[Tensor, " b*m"]
+    mask: Float[Tensor, "b 1 1 m"] | None
+
+
+def _buckets(slots: Tensor, places: Tensor, buckets: Tensor, like: Tensor) -> Iterator[_Bucket]:
+    start = 0
+    for rows, length, padded in buckets.tolist():
+        part = slice(start, start + rows * length)
+        start += rows * length
+        mask = None
+        if padded:
+            outside = (places[part] == len(like)).view(rows, 1, 1, length)
+            mask = like.new_zeros(outside.shape).masked_fill(outside, -torch.inf)
+        yield _Bucket(slots[part].view(rows, length), places[part], mask)
+
+
+@torch.library.custom_op("anygatr::packed_attention", mutates_args=())
+def _packed(q: Tensor, k: Tensor, v: Tensor, slots: Tensor, places: Tensor, buckets: Tensor, scale: float) -> Tensor:
+    return _bucket_by_bucket(q, k, v, slots, places, buckets, scale).contiguous()
+
+
+@_packed.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
+    return q.new_empty(*q.shape[:2], v.shape[-1])
+
+
+@torch.library.custom_op("anygatr::packed_attention_backward", mutates_args=())
+def _packed_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, slots: Tensor, places: Tensor, buckets: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = [t.new_zeros(len(t) + 1, *t.shape[1:]) for t in (q, k, v)]
+    padded = torch.cat([grad, torch.zeros_like(grad[:1])])  # padding has no gradient
+    for bucket in _buckets(slots, places, buckets, q):
+        folded = sdpa.fold(q[bucket.slots], k[bucket.slots], v[bucket.slots])
+        rows = sdpa.fold(padded[bucket.places.view_as(bucket.slots)], *(k[:1, None],) * 2)[0]
+        made = sdpa.gradients(rows, *folded, scale, bucket.mask)
+        for target, part, like in zip(found, made, (q, k, v), strict=True):
+            target.index_copy_(0, bucket.places, sdpa.unfold(part, like.shape[1]).flatten(0, 1))
+    gq, gk, gv = (t[:-1].clone() for t in found)
+    return gq, gk, gv
+
+
+@_packed_backward.register_fake
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.scale = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return *_packed_backward(grad, *ctx.saved_tensors, ctx.scale), None, None, None, None
+
+
+_packed.register_autograd(_differentiate, setup_context=_save)
