@@ -108,6 +108,7 @@ def test_steps_without_a_kernel_cut_a_program_into_segments():
     block, arguments = block_and_arguments(geometry("iP"))
     items = schedule(trace(block, arguments), True)  # odd products whose reference is differentiated
     assert [isinstance(item, Segment) for item in items] == [True, False, True]
+    assert isinstance(items[1].op, product.ScaledFactors)
 
 
 FREE = ("empty", "empty_like", "empty_strided", "new_empty", "detach", "_unsafe_view")

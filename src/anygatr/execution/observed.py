@@ -30,9 +30,7 @@ class Traced:
             own = layer.__dict__
             if own.get("_op") is not op or own["training"] is not training or own.get("_compiled_call_impl") is not None:
                 return False
-            if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
-                return False
-            if "forward" in own:
+            if "forward" in own or any(own[hooks] for hooks in HOOKS):
                 return False
         return all(inside.get(name) is child for inside, name, child in self.children)
 

@@ -26,10 +26,10 @@ class Layer(nn.Module):
 
     @op.setter
     def op(self, op: Op) -> None:
-        like = next(self.buffers(recurse=False), None)
-        floats = next((b.dtype for b in self.buffers(recurse=False) if b.is_floating_point()), torch.get_default_dtype())
+        tables = self.tables
+        floats = next((t.dtype for t in tables if t.is_floating_point()), torch.get_default_dtype())
         self._op = op
-        self._tabulate(floats, None if like is None else like.device)
+        self._tabulate(floats, tables[0].device if tables else None)
 
     def widen(self) -> None:
         """Compute all of the operation again that the layer was made for."""
@@ -42,7 +42,7 @@ class Layer(nn.Module):
         return tuple(self._buffers[name] for name in self._names)  # type: ignore[misc]
 
     def _tabulate(self, dtype: torch.dtype, device: torch.device | None) -> None:
-        for name in list(self._buffers):
+        for name in getattr(self, "_names", ()):
             delattr(self, name)
         tables = _tables(self._op)
         self._names = tuple(tables)

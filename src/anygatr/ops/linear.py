@@ -50,7 +50,6 @@ class LinearPlan:
     `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
     space); both are empty where the algebra's own blades do. Entries between invariant blades come first.
     Blades outside `reads` are taken for zero; those outside `writes`, and all scalars without `scalars`, are left zero.
-    `whole` is the plan that a narrowed one is a part of.
     """
 
     mixing: tuple[tuple[float, ...], ...]
@@ -62,7 +61,6 @@ class LinearPlan:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     scalars: bool = True
-    whole: "LinearPlan | None" = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -201,7 +199,6 @@ def narrowed(plan: LinearPlan, reads: tuple[int, ...], writes: tuple[int, ...], 
         reads=reads,
         writes=writes,
         scalars=scalars,
-        whole=plan.whole or plan,
         enter=tuple(e for e in plan.enter if e.target in reads),
         leave=tuple(e for e in plan.leave if e.target in writes),
     )

@@ -133,6 +133,30 @@ class Product(Op):
             return (out[0] if len(out) == 1 else torch.cat(out, -1),)
 
 
+@dataclass(frozen=True)
+class ScaledFactors(Op):
+    """The left factors of odd products times the join reference: (h, reference) -> (h,).
+
+    A product is linear in each factor: with these, `even(plan)` computes what `plan` does, and needs no reference.
+    """
+
+    plan: ProductPlan
+
+    def run(self, values: Sequence[Tensor], parameters: Tensors = (), batch: Batch | None = None) -> tuple[Tensor]:
+        """The whole stack."""
+        h, reference = values
+        parts = list(h.chunk(self.plan.sizes[1], -1))
+        for term in self.plan.terms:
+            if term.odd:
+                parts[term.left] = parts[term.left] * reference.to(h.dtype)
+        return (torch.cat(parts, -1),)
+
+
+def even(plan: ProductPlan) -> ProductPlan:
+    """The plan without its reference."""
+    return replace(plan, terms=tuple(term._replace(odd=False) for term in plan.terms))
+
+
 def _evaluate(a: Tensor, b: Tensor, gathers: Sequence[Tensor]) -> Float[Tensor, "k *tokens c"]:
     """sum_j (signed a)[gather_kj] b_j, group by group of targets k; on the CPU some numbers of each blade at a time."""
     left, right = a.flatten(1), b.flatten(1)

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from anygatr.ops import linear, product
-from anygatr.ops.attention import Attention
+from anygatr.ops.attention import Attention, Rope
 from anygatr.ops.gate import Gate
 from anygatr.ops.linear import Linear
 from anygatr.ops.norm import Norm
 from anygatr.ops.op import Op
 from anygatr.ops.product import Product
-from anygatr.ops.stream import Add
+from anygatr.ops.stream import Add, Dropout
 from anygatr.program.program import Program, Step
 
 
@@ -100,7 +100,9 @@ class _Rule:
                 return [alive[0] if 0 in alive[0].grades else NOTHING, alive[1]]
             case Add():
                 return [alive[0] | alive[2], alive[1] | alive[3]]
-        return list(alive[: len(self.step.outputs)])
+            case Norm() | Dropout() | Rope():
+                return list(alive)
+        raise self._unknown()
 
     def asked(self, needed: Sequence[Reach], alive: Sequence[Reach]) -> list[Reach]:
         """What is asked of each input."""
@@ -127,7 +129,12 @@ class _Rule:
                 return [needed[0] | _grades({0}) if needed[0] else NOTHING, needed[1]]
             case Add():
                 return [*needed, *needed]
-        return list(needed)
+            case Dropout() | Rope():
+                return list(needed)
+        raise self._unknown()
+
+    def _unknown(self) -> TypeError:
+        return TypeError(f"{type(self.op).__name__} has no rule for reachable grades; add one to program/reach.py")
 
     def narrowed(self, needed: Reach, alive: Sequence[Reach]) -> Op:
         """The operation without what is dead."""

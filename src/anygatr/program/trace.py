@@ -56,6 +56,8 @@ class Trace:
         """Record a step; called by operations on symbols."""
         read = tuple(value.number for value in values)
         outputs = tuple(self._value(width) for width in self._written(op, read, parameters))
+        if any(t is not None and id(t) not in self.tensors for t in parameters):
+            raise TypeError(f"{type(op).__name__} is given a tensor that is neither a parameter nor a buffer of the module")
         names = tuple(None if t is None else self.tensors[id(t)] for t in parameters)
         self.steps.append(Step(op, read, tuple(v.number for v in outputs), self.layers.get(id(op), ""), names))
         return outputs

@@ -11,7 +11,7 @@ from anygatr.ops.attention import Attention
 from anygatr.ops.gate import Gate
 from anygatr.ops.linear import Linear, LinearPlan
 from anygatr.ops.norm import Norm
-from anygatr.ops.product import Product
+from anygatr.ops.product import Product, ScaledFactors, even
 from anygatr.ops.stream import Add
 from anygatr.program.program import Program, Step
 
@@ -98,9 +98,10 @@ class Segment:
 def schedule(program: Program, differentiable_reference: bool) -> tuple[Segment | Step, ...]:
     """Kernels where there are any, single steps elsewhere, in the order of execution.
 
-    A join reference that has to be differentiated leaves odd products to torch.
+    Kernels do not differentiate the join reference: where that is asked for, torch scales the factors of odd products.
     """
-    absorbed = {n: step for n, step in enumerate(program.steps) if _absorbable(program, step, differentiable_reference)}
+    program = _with_scaled_factors(program) if differentiable_reference else program
+    absorbed = {n: step for n, step in enumerate(program.steps) if _absorbable(program, step)}
     makers = {value: n for n in absorbed for value in program.steps[n].outputs}
     sums = dict(_epilogues(program))
     items: list[tuple[Kernel | Step, list[int]]] = []
@@ -126,12 +127,23 @@ def kernel_parameters(program: Program) -> tuple[int, ...]:
     return tuple(dict.fromkeys(p for segment in segments for p in segment.parameters))
 
 
-def _absorbable(program: Program, step: Step, differentiable_reference: bool) -> bool:
+def _with_scaled_factors(program: Program) -> Program:
+    """The same program, odd products made even by factors that have been multiplied by the join reference."""
+    steps, widths = list[Step](), list(program.widths)
+    for step in program.steps:
+        if isinstance(step.op, Product) and any(term.odd for term in step.op.plan.terms):
+            h, reference = step.inputs
+            widths.append(widths[h])
+            steps.append(Step(ScaledFactors(step.op.plan), step.inputs, (len(widths) - 1,), "", ()))
+            step = replace(step, op=replace(step.op, plan=even(step.op.plan)), inputs=(len(widths) - 1, reference))
+        steps.append(step)
+    return replace(program, steps=tuple(steps), widths=tuple(widths))
+
+
+def _absorbable(program: Program, step: Step) -> bool:
     """Whether all readers of a step are linear maps that take its results where a prologue would make them."""
     match step.op:
         case Norm(_, heads) if heads > 1:
-            return False
-        case Product(plan) if differentiable_reference and any(term.odd for term in plan.terms):
             return False
         case Norm() | Gate() | Product():
             pass
