@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from anygatr import GATr, Width, geometry
 from anygatr.execution.c import build, tensors
-from anygatr.networks.whole import whole_program
+from anygatr.networks.network_program import network_program
 from benchmarks.harness.files import RESULTS, ROOT, SNIPPETS, put_json
 from benchmarks.harness.peak_memory import MIB, growth
 from benchmarks.harness.peak_rate import peak_rate
@@ -212,7 +212,7 @@ def test_a_step_computes_three_times_an_inference_and_logits_once_more():
     once, step = (step_flops("iP", size, what) for what in ("infer", "train"))
     assert once == 2 * multiply_adds("iP", size) * 2 * 6 * 3
     net = GATr(geometry("iP"), Width(1, 1), Width(8, 4), Width(1, 1), blocks=3, heads=2)
-    attention = 2 * 6 * forward_flops(whole_program(net), 6)[1]
+    attention = 2 * 6 * forward_flops(network_program(net), 6)[1]
     assert step == 3 * once + attention / 2
 
 
@@ -246,7 +246,7 @@ def test_a_profile_accounts_for_the_whole_step(monkeypatch):
     assert [row["part"] for row in parts] == list(step_profile.PARTS)
     assert all(row["seconds"] > 0 for row in parts)
     net = contestant("iP", CONFIGURATIONS["a"]).net
-    once = sum(forward_flops(whole_program(net), 4))
+    once = sum(forward_flops(network_program(net), 4))
     forwards = {row["part"]: row["flops"] for row in parts}
     assert forwards["linear"] + forwards["attend"] == 2 * 4 * once
     assert forwards["linear_backward"] == 2 * forwards["linear"]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from anygatr.execution.c import tensors as c_calls
 from anygatr.networks.gatr import GATr
-from anygatr.networks.whole import whole_program
+from anygatr.networks.network_program import network_program
 from benchmarks.harness.files import RESULTS, SNIPPETS, put, put_json
 from benchmarks.harness.machine import with_peers
 from benchmarks.harness.timing import load
@@ -132,7 +132,7 @@ def page(stored: dict[str, Any]) -> str:
 
 def _flops(net: GATr, tokens: int, count: int) -> dict[str, float]:
     """FLOPs of each part of a step on `count` tokens."""
-    once = dict(zip(("linear", "attend"), forward_flops(whole_program(net), tokens), strict=True))
+    once = dict(zip(("linear", "attend"), forward_flops(network_program(net), tokens), strict=True))
     return {part: PASSES[part] * count * once[part.removesuffix("_backward")] for part in KERNELS}
 
 

@@ -12,7 +12,7 @@ from anygatr.execution import watching
 from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
 from anygatr.networks.gatr import GATr
-from anygatr.networks.whole import Network, whole_program
+from anygatr.networks.network_program import Network, network_program
 from anygatr.program.cost import flops
 from anygatr.program.program import Step
 
@@ -74,7 +74,7 @@ def summary(net: nn.Module, tokens: int = 16) -> Summary:
             f"net={type(net).__name__} contains no GATr, ConditionalGATr or AxialGATr; pass one, or a module with one"
         )
     prefix, inner = f"{found[0]}." if found[0] else "", found[1]
-    program, work, kept = whole_program(inner), dict[str, int](), _saved_bytes(inner, tokens)
+    program, work, kept = network_program(inner), dict[str, int](), _saved_bytes(inner, tokens)
     for step in program.steps:
         if step.layer:
             work[step.layer] = work.get(step.layer, 0) + flops(program, step, tokens)

@@ -11,7 +11,7 @@ from anygatr.algebra import Algebra
 from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
 from anygatr.networks.gatr import GATr
-from anygatr.networks.whole import Network, whole_program
+from anygatr.networks.network_program import Network, network_program
 from anygatr.nn.layer import Layer
 from anygatr.program.cost import flops
 from anygatr.program.reach import Reach, reach
@@ -87,7 +87,7 @@ def narrow(
     filled, conditioned = _checked("inputs", inputs, algebra), _checked("condition", condition, algebra)
     asked = Reach(_checked("outputs", outputs, algebra), net.outputs.s > 0)
     widen(net)
-    program, scalars = whole_program(net), Reach(frozenset(), True)
+    program, scalars = network_program(net), Reach(frozenset(), True)
     # without mirrors, or with a reference of its own, every product is even
     blade = geometry.reference_blade if geometry.needs_reference and geometry.join_reference == "data" else None
     referred = blade is None or int(algebra.grades[blade]) in filled

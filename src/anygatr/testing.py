@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.execution import execute, watching
+from anygatr.execution.observed import is_layer
 from anygatr.interface.model import Model
 from anygatr.nn.width import Width
 from anygatr.ops.attention import Rope
@@ -339,7 +340,7 @@ def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Pr
 
 def _call(module: nn.Module, given: Mapping[str, Any]) -> Any:
     """What users run: a layer of this library as networks run it, anything else by calling it."""
-    if type(module).__module__.startswith("anygatr.nn."):
+    if is_layer(module):
         return execute(module, *inspect.signature(module.forward).bind(**given).args)
     return module(**given)
 

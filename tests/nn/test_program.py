@@ -14,7 +14,7 @@ from anygatr.execution import execute
 from anygatr.execution.c.schedule import FusedAttention, FusedLinear, Segment, schedule
 from anygatr.execution.interpreter import interpret
 from anygatr.execution.observed import traced
-from anygatr.networks.whole import whole_program
+from anygatr.networks.network_program import network_program
 from anygatr.nn import Block, EquiLinear, Width
 from anygatr.ops import product
 from anygatr.ops.batch import Batch, join_reference
@@ -56,7 +56,7 @@ def test_parameters_are_named_as_in_the_state_dict():
     buffers = dict(block.named_buffers())
     assert {key for key in program.parameters if key not in buffers} == set(block.state_dict())
     net = GATr(geometry("C"), Width(1, 1), WIDTH, Width(1, 1), blocks=2, heads=2, reinsert=(0,))
-    whole = whole_program(net)
+    whole = network_program(net)
     assert {key for key in whole.parameters if key not in dict(net.named_buffers())} == set(net.state_dict())
 
 

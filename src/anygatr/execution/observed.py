@@ -64,11 +64,16 @@ def traced(module: nn.Module, arguments: Sequence[Any]) -> Traced | None:
     return found
 
 
+def is_layer(module: nn.Module) -> bool:
+    """Whether it is a layer of this library and no subclass of one: then its forward is made of operations."""
+    return type(module).__module__.startswith("anygatr.nn.")
+
+
 def _plain(module: nn.Module) -> bool:
     """Whether all modules inside are layers of this library or torch's containers, without hooks and compiled regions."""
     for layer in module.modules():
-        home, own = type(layer).__module__, layer.__dict__
-        if not home.startswith(("anygatr.nn.", "torch.nn.modules.container")) or "forward" in own:
+        own = layer.__dict__
+        if "forward" in own or not (is_layer(layer) or type(layer).__module__ == "torch.nn.modules.container"):
             return False
         if own.get("_compiled_call_impl") is not None or any(own[hooks] for hooks in HOOKS):
             return False

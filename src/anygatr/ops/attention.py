@@ -26,7 +26,7 @@ class Attention(Op):
     (x, s) -> (x, s): the channels of all query heads, then of all key heads, then of all value heads. With `cross`,
     (x, s, keys_x, keys_s) -> (x, s): those of keys and values come from the tokens of a condition. There is one key head
     (multi-query) or as many as query heads; channels are head-major. Parameters are the logarithms of the learned features'
-    weights, (h, c) each. `scale` = 1 / sqrt(numbers compared); of all blades, those in `mixed` are mixed.
+    weights, (h, c) each. `scale` = 1 / sqrt(compared), the numbers of a row; of all blades, those in `mixed` are mixed.
     """
 
     features: tuple[Feature, ...]
@@ -35,7 +35,7 @@ class Attention(Op):
     head: tuple[int, int]  # multivector and scalar channels of a head
     blades: int
     mixed: tuple[int, ...]
-    numbers: int
+    compared: int
     cross: bool = False
 
     @classmethod
@@ -43,13 +43,13 @@ class Attention(Op):
         cls, features: tuple[Feature, ...], heads: int, key_heads: int, head: tuple[int, int], blades: int, cross: bool
     ) -> "Attention":
         """All blades mixed."""
-        numbers = sum(f.size for f in features) * head[0] + head[1]
-        return cls(features, heads, key_heads, head, blades, tuple(range(blades)), numbers, cross)
+        compared = sum(f.size for f in features) * head[0] + head[1]
+        return cls(features, heads, key_heads, head, blades, tuple(range(blades)), compared, cross)
 
     @property
     def scale(self) -> float:
         """What logits are multiplied by."""
-        return 1 / sqrt(max(self.numbers, 1))
+        return 1 / sqrt(max(self.compared, 1))
 
     @property
     def precise(self) -> bool:
@@ -85,7 +85,9 @@ class Attention(Op):
                 out = packed_attention(q, k, v, batch.packed, self.scale)
             else:
                 mask = batch.condition_mask if self.cross else batch.mask
-                q, k, v = (t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (tokens[-1], *_twice(values)), strict=True))
+                q, k, v = (
+                    t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (tokens[-1], *_key_counts(values)), strict=True)
+                )
                 mask = None if mask is None else mask.reshape(-1, mask.shape[-1])
                 out = sdpa.attention(q, k, v, self.scale, mask).flatten(0, 1)
             x, s = self._channels(out)
@@ -104,7 +106,7 @@ class Attention(Op):
             ss = streams[1].split([n * scalars for n in counts], -1)
         query = self._features(xs[0], self.heads, weights, tables)
         key = self._features(xs[1], self.key_heads, None, tables)
-        value = _by_head(_some(xs[2], self), self.key_heads)
+        value = _by_head(_mixed_blades(xs[2], self), self.key_heads)
         parts = zip((query, key, value), ss, counts, strict=True)
         q, k, v = (torch.cat([row, t.unflatten(-1, (n, scalars))], -1) for row, t, n in parts)
         return q, k, v
@@ -160,12 +162,12 @@ def feature_weights(log_weights: Tensors, op: Attention, like: Tensor) -> Float[
     return together.exp().to(like.dtype)
 
 
-def _twice(values: Sequence[Tensor]) -> tuple[int, int]:
+def _key_counts(values: Sequence[Tensor]) -> tuple[int, int]:
     keys = values[-1].shape[-2]
     return keys, keys
 
 
-def _some(x: Float[Tensor, "k n c"], op: Attention) -> Float[Tensor, "v n c"]:
+def _mixed_blades(x: Float[Tensor, "k n c"], op: Attention) -> Float[Tensor, "v n c"]:
     """The blades that are mixed."""
     if len(op.mixed) == op.blades:
         return x

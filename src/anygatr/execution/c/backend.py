@@ -69,7 +69,7 @@ def _run(
         if isinstance(item, Segment):
             given = [*(known[i] for i in item.inputs), *(parameters[p] for p in item.parameters)]
             keep = watch is not None or (grad and any(t.requires_grad for t in given))
-            made = _Run.apply(item, batch, parameters, keep, watch, *given)
+            made = SegmentFunction.apply(item, batch, parameters, keep, watch, *given)
         else:
             made = item.op.run([known[i] for i in item.inputs], [name and named[name] for name in item.parameters], batch)  # type: ignore[misc]
             if watch is not None:
@@ -78,7 +78,7 @@ def _run(
     return tuple(known[i] for i in program.outputs)
 
 
-class _Run(torch.autograd.Function):
+class SegmentFunction(torch.autograd.Function):
     """A segment: saves the results of its kernels; differentiated twice, it is the program of its steps."""
 
     @staticmethod
@@ -86,39 +86,41 @@ class _Run(torch.autograd.Function):
         ctx: Any,
         segment: Segment,
         batch: Batch | None,
-        everything: Sequence[Tensor],
+        all_parameters: Sequence[Tensor],
         keep: bool,
         watch: Watch | None,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
+        """The values that leave the segment; `given` are its inputs, then its parameters."""
         known, parameters = _split(segment, given)
         extra = forward(segment, known, parameters, batch, keep)
         if watch is not None:
             for kernel in segment.kernels:
                 watch(kernel.step, [known[value] for value in kernel.outputs])
         if keep:
-            ctx.segment, ctx.batch, ctx.everything, ctx.sizes = segment, batch, everything, (len(given), len(extra))
+            ctx.segment, ctx.batch, ctx.all_parameters, ctx.sizes = segment, batch, all_parameters, (len(given), len(extra))
             ctx.save_for_backward(*given, *extra, *(known[value] for value in segment.made))
             ctx.set_materialize_grads(False)
         return tuple(known[value] for value in segment.outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The gradients of inputs and parameters."""
         segment, (size, extra) = ctx.segment, ctx.sizes
         saved = ctx.saved_tensors  # asked for once: where blocks are recomputed it is a hook that runs once
         given, rest = saved[:size], saved[size:]
-        flowing = {v: g for v, g in zip(segment.outputs, grads, strict=True) if g is not None}
+        grads_of = {v: g for v, g in zip(segment.outputs, grads, strict=True) if g is not None}
         if torch.is_grad_enabled():
-            found = _differentiable(segment, given, ctx.everything, ctx.batch, flowing)
+            found = _differentiable(segment, given, ctx.all_parameters, ctx.batch, grads_of)
         else:
             known, parameters = _split(segment, given)
             known.update(zip(segment.made, rest[extra:], strict=True))
             needed = {v for v, asked in zip(segment.inputs, ctx.needs_input_grad[5:], strict=False) if asked}
             try:
-                found = backward(segment, known, parameters, list(rest[:extra]), ctx.batch, dict(flowing), needed)
+                found = backward(segment, known, parameters, list(rest[:extra]), ctx.batch, dict(grads_of), needed)
             except build.BuildError:
                 with torch.enable_grad():
-                    found = _differentiable(segment, given, ctx.everything, ctx.batch, flowing)
+                    found = _differentiable(segment, given, ctx.all_parameters, ctx.batch, grads_of)
                 found = [None if t is None else t.detach() for t in found]
         return None, None, None, None, None, *found
 
@@ -130,16 +132,16 @@ def _split(segment: Segment, given: Sequence[Tensor]) -> tuple[Known, Known]:
 
 
 def _differentiable(
-    segment: Segment, given: Sequence[Tensor], everything: Sequence[Tensor], batch: Batch | None, flowing: Known
+    segment: Segment, given: Sequence[Tensor], all_parameters: Sequence[Tensor], batch: Batch | None, grads_of: Known
 ) -> list[Tensor | None]:
     """The gradients as functions that can be differentiated again: those of the segment's program on torch operations."""
     # new nodes: where one input was computed from another, a gradient in the latter would run through the former as well
     nodes, count = [t.view_as(t) for t in given], len(segment.inputs)
     own = dict(zip(segment.parameters, nodes[count:], strict=True))
-    parameters = [own.get(number, everything[number]) for number in segment.program_parameters]
+    parameters = [own.get(number, all_parameters[number]) for number in segment.program_parameters]
     made = interpret(segment.program, nodes[:count], parameters, batch)
     asked = [t for t in nodes if t.requires_grad]
-    pairs = [(y, flowing[v]) for v, y in zip(segment.outputs, made, strict=True) if v in flowing and y.requires_grad]
+    pairs = [(y, grads_of[v]) for v, y in zip(segment.outputs, made, strict=True) if v in grads_of and y.requires_grad]
     if pairs:
         outputs, grads = zip(*pairs, strict=True)
         found = iter(torch.autograd.grad(outputs, asked, grads, create_graph=True, materialize_grads=True))

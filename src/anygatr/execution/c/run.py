@@ -41,30 +41,30 @@ def backward(
     parameters: Known,
     extra: list[Tensor],
     batch: Batch | None,
-    flowing: Known,
+    grads_of: Known,
     needed: set[int],
 ) -> list[Tensor | None]:
     """The gradients of inputs and parameters, kernel by kernel from the last.
 
-    `flowing` has the gradients of values so far. Where a value has one already, the kernel adds it to its own.
+    `grads_of` has the gradients of values so far. Where a value has one already, the kernel adds it to its own.
     """
     outside, found = set(segment.inputs) - needed, dict[int, Tensor]()
     for kernel in reversed(segment.kernels):
-        x, s = (flowing.pop(v) if v in flowing else torch.zeros_like(known[v]) for v in kernel.outputs)
+        x, s = (grads_of.pop(v) if v in grads_of else torch.zeros_like(known[v]) for v in kernel.outputs)
         if isinstance(kernel, FusedAttention):
-            found.update(_attention_backward(kernel, (x, s), known, extra, batch, flowing))
+            found.update(_attention_backward(kernel, (x, s), known, extra, batch, grads_of))
             continue
         for value, gradient in zip(kernel.residual or (), (x, s), strict=False):
-            _add(flowing, value, gradient)
+            _add(grads_of, value, gradient)
         below, weights = not {kernel.x, kernel.s} <= outside, _given(kernel, parameters)
-        reference, sums = _reference(kernel, known, known[kernel.s]), (flowing.get(kernel.x), flowing.get(kernel.s))
+        reference, sums = _reference(kernel, known, known[kernel.s]), (grads_of.get(kernel.x), grads_of.get(kernel.s))
         grad_x, grad_s, *own = linear.backward(
             x, s, known[kernel.x], known[kernel.s], weights, kernel.plan, kernel.prologue, below, reference, sums
         )
         if grad_x is not None and grad_s is not None:
-            flowing[kernel.x], flowing[kernel.s] = grad_x, grad_s
+            grads_of[kernel.x], grads_of[kernel.s] = grad_x, grad_s
         found.update({p: g for p, g in zip(kernel.parameters, own, strict=True) if p is not None and g is not None})
-    return [*(flowing.get(v) for v in segment.inputs), *(found.get(p) for p in segment.parameters)]
+    return [*(grads_of.get(v) for v in segment.inputs), *(found.get(p) for p in segment.parameters)]
 
 
 def _chains(segment: Segment, known: Known, batch: Batch | None, keep: bool) -> tuple[tuple[Kernel, ...], ...]:
@@ -104,22 +104,22 @@ def _attention_backward(
     known: Known,
     extra: list[Tensor],
     batch: Batch | None,
-    flowing: Known,
+    grads_of: Known,
 ) -> Known:
-    """Add the gradients of queries, keys and values to those flowing; the gradients of its parameters."""
+    """Add the gradients of queries, keys and values to those grads_of; the gradients of its parameters."""
     weights, log_sum = extra.pop(), extra.pop()
     streams, (x, s) = Streams(*(known[v] for v in kernel.reads)), (known[v] for v in kernel.outputs)
     samples = samples_of(streams, _batch(batch), kernel.op)
     *made, grad_weights = attention.backward(grads, (x, s, log_sum), streams, weights, samples, kernel.op)
     for value, gradient in zip(kernel.reads, made, strict=False):
         assert gradient is not None
-        _add(flowing, value, gradient)
+        _add(grads_of, value, gradient)
     assert grad_weights is not None
     return {p: g for p, g in zip(kernel.parameters, grad_weights * weights, strict=True) if p is not None}
 
 
-def _add(flowing: Known, value: int, gradient: Tensor) -> None:
-    flowing[value] = flowing[value] + gradient if value in flowing else gradient
+def _add(grads_of: Known, value: int, gradient: Tensor) -> None:
+    grads_of[value] = grads_of[value] + gradient if value in grads_of else gradient
 
 
 def _given(kernel: Kernel, parameters: Known) -> tuple[Tensor | None, ...]:

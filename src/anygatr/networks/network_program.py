@@ -14,7 +14,7 @@ from anygatr.program.trace import trace
 Network = GATr | AxialGATr | ConditionalGATr
 
 
-def whole_program(net: Network) -> Program:
+def network_program(net: Network) -> Program:
     """All layers of a network in one program; parameters are named as in its state dict."""
     x, s = _empty(net, net.inputs)
     again = Width(len(getattr(net, "reinsert", ())), len(getattr(net, "reinsert_s", ())))
