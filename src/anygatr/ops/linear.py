@@ -128,9 +128,9 @@ class Linear(Op):
         effective = (combinations @ weights.mv.flatten(0, 1).T).view(len(combinations), c_out, c_in).transpose(1, 2)
         y = flat @ effective[: plan.blades]
         if len(sources):
-            y = torch.index_add(y, 0, targets, flat.index_select(0, sources) @ effective[plan.blades :])
+            y.index_add_(0, targets, flat.index_select(0, sources) @ effective[plan.blades :])
         if plan.outer:
-            y = torch.index_add(y, 0, outer, self._fed_by_scalars(s, weights))
+            y.index_add_(0, outer, self._fed_by_scalars(s, weights))
         y = y.unflatten(1, tokens)
         if frame:
             y = torch.tensordot(frame[1], y, 1)

@@ -16,7 +16,7 @@ from anygatr.ops.precision import lengthened, without_autocast
 
 # axes: g factors, p products, k blades
 TERMS = 512  # that are gathered at once: each takes the memory of a blade
-IN_CACHE = 1 << 17  # numbers of an intermediate that stays in the second cache of a CPU
+IN_CACHE = 1 << 18  # numbers of an intermediate that stays in the caches of a CPU
 Entries = tuple[tuple[int, int, int, int], ...]  # target blade, left blade, right blade, sign
 
 

@@ -106,7 +106,7 @@ def _attention_backward(
     batch: Batch | None,
     grads_of: Known,
 ) -> Known:
-    """Add the gradients of queries, keys and values to those grads_of; the gradients of its parameters."""
+    """Add the gradients of queries, keys and values to `grads_of`; the gradients of its parameters."""
     weights, log_sum = extra.pop(), extra.pop()
     streams, (x, s) = Streams(*(known[v] for v in kernel.reads)), (known[v] for v in kernel.outputs)
     samples = samples_of(streams, _batch(batch), kernel.op)
