@@ -59,6 +59,8 @@ class Rule:
     """Lengths that are 1 for the network, to choose from."""
     choice: float = 0.05
     """Share of the steps that each point of this grid is trained for, at the size and seed below."""
+    choice_validations: int = 10
+    """In a run of the choice: it costs as much as ten steps."""
     choice_size: int = 10_000
     choice_seed: int = 0
 
@@ -106,7 +108,9 @@ def decide(model: str, size: int, seed: int) -> None:
     if _has(ROWS, model=model, size=size, seed=seed):
         return
     rate, unit = chosen(model)
-    config = train_config(model, size, seed, rate, unit, RULE.steps(model), RUNS / f"{model}-{size}-{seed}")
+    config = train_config(
+        model, size, seed, rate, unit, RULE.steps(model), RULE.validations, f"{RUNS}/{model}-{size}-{seed}"
+    )
     row, hours = train(config, load(size))
     row |= {"model": model, "size": size, "seed": seed, "learning_rate": rate, "unit": unit}
     _append(ROWS, _trained_row(row, config, hours))
@@ -122,8 +126,8 @@ def chosen(model: str) -> tuple[float, float]:
         key = {"model": model, "learning_rate": rate, "unit": unit}
         if not _has(CHOICES, **key):
             steps = round(RULE.choice * RULE.steps(model))
-            out = RUNS / "choice" / f"{model}-{rate:g}-{unit:g}"
-            config = train_config(model, RULE.choice_size, RULE.choice_seed, rate, unit, steps, out)
+            out, seed = f"{RUNS}/choice/{model}-{rate:g}-{unit:g}", RULE.choice_seed
+            config = train_config(model, RULE.choice_size, seed, rate, unit, steps, RULE.choice_validations, out)
             row, hours = train(config, visible)
             validation = row["metrics"]["val"]["mse"] if row["error"] is None else None
             about = {"steps": row["steps"], "validation": validation, "error": row["error"], "core_hours": hours}
@@ -135,7 +139,9 @@ def chosen(model: str) -> tuple[float, float]:
     return min(finite, key=finite.__getitem__)
 
 
-def train_config(model: str, size: int, seed: int, rate: float, unit: float, steps: int, out: Path) -> TrainConfig:
+def train_config(
+    model: str, size: int, seed: int, rate: float, unit: float, steps: int, validations: int, out: str
+) -> TrainConfig:
     """What `anygatr train` would be told."""
     return TrainConfig(
         data=_directory(size),
@@ -148,11 +154,11 @@ def train_config(model: str, size: int, seed: int, rate: float, unit: float, ste
         lr=rate,
         lr_end=RULE.decay * rate,
         unit=unit,
-        validate_every=max(1, steps // RULE.validations),
+        validate_every=max(1, steps // validations),
         patience=RULE.patience,
         threads=1,
         preset="paper",
-        out=str(out),
+        out=out,
     )
 
 
