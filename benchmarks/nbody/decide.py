@@ -53,12 +53,12 @@ class Rule:
     """In a run of all its steps, evenly."""
     patience: int = 15
     """Validations without a new best after which a run stops early."""
-    rates: tuple[float, ...] = (1e-3, 3e-4)
-    """Learning rates to choose from."""
+    rates: tuple[float, ...] = (1e-3, 3e-3, 3e-4)
+    """Learning rates to choose from; the unit is chosen at the first."""
     units: tuple[float, ...] = (1.0, 0.25)
     """Lengths that are 1 for the network, to choose from."""
     choice: float = 0.05
-    """Share of the steps that each point of this grid is trained for, at the size and seed below."""
+    """Share of the steps that each of these is trained for, at the size and seed below."""
     choice_validations: int = 10
     """In a run of the choice: it costs as much as ten steps."""
     choice_size: int = 10_000
@@ -118,25 +118,32 @@ def decide(model: str, size: int, seed: int) -> None:
 
 
 def chosen(model: str) -> tuple[float, float]:
-    """The learning rate and the unit with the least validation error after a short run; the first where they are equal."""
-    found = {}
-    data = load(RULE.choice_size)
-    visible = replace(data, splits={name: data.splits[name] for name in ("train", "val")})
-    for rate, unit in product(RULE.rates, RULE.units):
-        key = {"model": model, "learning_rate": rate, "unit": unit}
-        if not _has(CHOICES, **key):
-            steps = round(RULE.choice * RULE.steps(model))
-            out, seed = f"{RUNS}/choice/{model}-{rate:g}-{unit:g}", RULE.choice_seed
-            config = train_config(model, RULE.choice_size, seed, rate, unit, steps, RULE.choice_validations, out)
-            row, hours = train(config, visible)
-            validation = row["metrics"]["val"]["mse"] if row["error"] is None else None
-            about = {"steps": row["steps"], "validation": validation, "error": row["error"], "core_hours": hours}
-            _append(CHOICES, key | about | {"command": command_line("train", config)} | _made_by())
-        found[rate, unit] = next(_rows(CHOICES, **key))["validation"]
-    finite = {key: value for key, value in found.items() if value is not None}
-    if not finite:
-        raise ValueError(f"model={model!r} diverges at every point of the grid {found}; add smaller learning rates")
-    return min(finite, key=finite.__getitem__)
+    """The unit with the least validation error at the first learning rate, then the learning rate with the least at it."""
+    unit = min(RULE.units, key=lambda unit: short_error(model, RULE.rates[0], unit))
+    rate = min(RULE.rates, key=lambda rate: short_error(model, rate, unit))
+    if short_error(model, rate, unit) == float("inf"):
+        raise ValueError(f"model={model!r} diverges at every rate of {RULE.rates}; add smaller ones")
+    return rate, unit
+
+
+def short_error(model: str, rate: float, unit: float) -> float:
+    """The validation error of a short run, which is not shown the evaluation sets; infinite if it diverges."""
+    key = {"model": model, "learning_rate": rate, "unit": unit}
+    if not _has(CHOICES, **key):
+        data = load(RULE.choice_size)
+        visible = replace(data, splits={name: data.splits[name] for name in ("train", "val")})
+        steps, seed, out = (
+            round(RULE.choice * RULE.steps(model)),
+            RULE.choice_seed,
+            f"{RUNS}/choice/{model}-{rate:g}-{unit:g}",
+        )
+        config = train_config(model, RULE.choice_size, seed, rate, unit, steps, RULE.choice_validations, out)
+        row, hours = train(config, visible)
+        validation = row["metrics"]["val"]["mse"] if row["error"] is None else None
+        about = {"steps": row["steps"], "validation": validation, "error": row["error"], "core_hours": hours}
+        _append(CHOICES, key | about | {"command": command_line("train", config)} | _made_by())
+    found = next(_rows(CHOICES, **key))["validation"]
+    return float("inf") if found is None else found
 
 
 def train_config(
