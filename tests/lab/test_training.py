@@ -154,6 +154,19 @@ def test_the_best_weights_are_kept_not_the_last(data, tmp_path):
     assert not all(torch.equal(best[name], last[f"module/{name}"]) for name in best)
 
 
+def test_patience_ends_a_run_that_gets_worse(data, tmp_path):
+    """It stops so many validations after the best, also when stopped in between; without patience it does not."""
+    worse = {"steps": 40, "lr": 1e-3, "lr_end": 3.0, "validate_every": 4}
+    whole = fit(*start(config(data, tmp_path / "whole", **worse)))
+    run, loaded = start(config(data, tmp_path / "patient", patience=2, **worse))
+    with pytest.raises(KeyboardInterrupt):
+        fit(run, loaded, interrupt_at(3))
+    patient = fit(run, loaded)
+    assert patient["steps"] == patient["best_step"] + 2 * 4 < whole["steps"] == 40
+    assert patient["curve"] == whole["curve"][: len(patient["curve"])]
+    assert replace(run.recipe, patience=None).to_json().keys() == run.recipe.to_json().keys() - {"patience"}
+
+
 def test_non_finite_gradients_end_the_run(data, tmp_path):
     run, loaded = start(config(data, tmp_path, lr=1e30, lr_end=1e30, model="transformer"))
     with pytest.raises(NonFiniteGradientError, match=r"step \d+: the gradient of \S+ is not finite"):

@@ -67,6 +67,8 @@ class FitOptions:
     """32 or bf16 (mixed). Conformal networks need 32."""
     validate_every: int | None = None
     """Steps between validations."""
+    patience: int | None = None
+    """Stop after so many validations without a new best. Default: train to the last step."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
     unit: float | None = None
@@ -76,7 +78,7 @@ class FitOptions:
     def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
         """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""
         names = ("steps", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "clip", "regulariser", "ema", "precision")
-        changes = {name: getattr(self, name) for name in (*names, "validate_every")}
+        changes = {name: getattr(self, name) for name in (*names, "validate_every", "patience")}
         return replace(recipe(self.preset or preset, model, seed=seed, size=size, **changes), origin=origin)
 
 

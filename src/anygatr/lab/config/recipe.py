@@ -45,9 +45,11 @@ class Recipe:
     """Of the initial weights and the order of samples."""
     size: int | None = None
     """Training samples used, the first of the split; default: all."""
+    patience: int | None = None
+    """Validations without a new best after which training stops before its last step; default: it never does."""
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "heads", "steps", "batch", "lr", "lr_end", "clip", "validate_every", "size"):
+        for name in ("blocks", "heads", "steps", "batch", "lr", "lr_end", "clip", "validate_every", "size", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be positive")
@@ -70,13 +72,13 @@ class Recipe:
         return self.lr * (self.lr_end / self.lr) ** (step // stair * stair / self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file."""
-        return asdict(self)
+        """Plain values for a run's configuration file; no patience is left out, so that older files stay the same."""
+        return {name: value for name, value in asdict(self).items() if name != "patience" or value is not None}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Recipe":
         """The inverse of `to_json`."""
-        return cls(**{field.name: record[field.name] for field in fields(cls)})
+        return cls(**{field.name: record[field.name] for field in fields(cls) if field.name in record})
 
 
 def recipe(preset: Preset, model: str, **changes: Any) -> Recipe:

@@ -100,7 +100,7 @@ def _loop(run: TrainingRun, engine: _Engine, train: Dataset, val: Dataset, log: 
     objective = Objective(state.module, run.task, recipe.regulariser)
     validated = copy.deepcopy(state.module) if recipe.ema else state.module
     with interruptible() as interrupted:
-        while history.step < recipe.steps:
+        while not _is_done(recipe, history):
             began = time.perf_counter()
             rate = _set_rate(state.optimiser, recipe.learning_rate(history.step))
             batch = fabric.to_device(train.select(sample_indices(recipe, len(train), history.step)).batch())
@@ -121,9 +121,15 @@ def _loop(run: TrainingRun, engine: _Engine, train: Dataset, val: Dataset, log: 
                     validated.load_state_dict(state.average)
                 log.write(history.step, **_validate(run, state, validated, val, fabric))
                 state.save(run.directory / STATE)
-            if interrupted and history.step < recipe.steps:
+            if interrupted and not _is_done(recipe, history):
                 state.save(run.directory / STATE)
                 raise KeyboardInterrupt
+
+
+def _is_done(recipe: Recipe, history: History) -> bool:
+    """Whether all steps are made, or patience is at an end: a function of the history, so that a resumed run agrees."""
+    since_best = sum(step > history.best_step for step, _, _ in history.curve)
+    return history.step >= recipe.steps or (recipe.patience is not None and since_best >= recipe.patience)
 
 
 def _assemble(run: TrainingRun) -> _Engine:
