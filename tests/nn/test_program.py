@@ -115,7 +115,7 @@ FREE = ("empty", "empty_like", "empty_strided", "new_empty", "detach", "_unsafe_
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a device would have to launch: all but views and bare allocations."""
+    """Counts operations that a device would have to launch: all but views, bare allocations and `_unsafe_view`."""
 
     def __init__(self):
         super().__init__()
