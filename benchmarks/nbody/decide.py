@@ -173,7 +173,7 @@ def train_config(
 def train(config: TrainConfig, data: Dataset) -> tuple[dict[str, Any], float]:
     """The row of a run and the core hours that went into it; a run whose gradients are not finite has a row as well."""
     source, out = spec_of(config, config.normalise, config.unit), Path(config.out)
-    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.preset)
+    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.kind.preset)
     with owned(out):
         run = TrainingRun.start(out, source, data, recipe, command_line("train", config))
         clock = CoreClock(out / "core_seconds.json", done=run.result is not None)
