@@ -86,6 +86,7 @@ class Model(nn.Module):
             blocks=blocks,
             heads=heads,
             reinsert=tuple(channels),
+            stored=True,
             **options,
         )
 
