@@ -156,7 +156,7 @@ class Linear(Op):
 
 @lru_cache(maxsize=64)
 def linear_plan(basis: LinearBasis, stored: StreamBasis) -> LinearPlan:
-    """The plan for the maps of a basis on stored multivectors, each divided by its Frobenius norm on the algebra's blades."""
+    """The plan for the maps of a basis, each of unit Frobenius norm on the algebra's blades, on stored multivectors."""
     algebra = basis.symmetry.algebra
     maps = basis.tensor / basis.tensor.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None]
     invariant = invariant_blades(basis)

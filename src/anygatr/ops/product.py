@@ -160,7 +160,7 @@ def even(plan: ProductPlan) -> ProductPlan:
 
 
 def _evaluate(a: Tensor, b: Tensor, gathers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "k *tokens c"]:
-    """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k; on the CPU some numbers of each blade at a time."""
+    """sum_t (signed a)[left_kt] b[right_kt], by groups of targets k; on the CPU some numbers of each blade at a time."""
     left, right = a.flatten(1), b.flatten(1)
     signed = torch.cat([left, -left, torch.zeros_like(left[:1])])
     if a.device.type != "cpu" or torch.compiler.is_compiling():

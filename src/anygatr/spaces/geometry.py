@@ -71,8 +71,8 @@ class Geometry:
     join_reference: JoinReference = "data"
     name: str = "custom"
     frame: FrameName = None  # type: ignore[assignment]
-    """The frame in which networks store multivectors: the "algebra"'s generators, or the "null" one, which has o and infinity
-    instead of the two that span them; default: "null" where o exists. What users pass and get is on the algebra's blades."""
+    """The frame in which networks store multivectors: the "algebra"'s generators, or the "null" one, with o and infinity
+    instead of the two that span them; default: "null" where o exists. Users pass and get the algebra's blades."""
     space: Space = field(init=False)
     """Where R^d lives: what embeddings ask of the declaration."""
     stored: "StoredGeometry" = field(init=False)

@@ -91,7 +91,7 @@ class StreamBasis:
 
     @cached_property
     def metric(self) -> tuple[Pair, ...]:
-        """The inner product, term by term: a blade with one of o and infinity meets one with the other, any other meets itself."""
+        """The inner product, term by term: a blade with one of o and infinity meets its twin with the other."""
         if self.is_algebra:
             return tuple(Pair(b, b, sign) for b, sign in enumerate(self.algebra.metric.tolist()) if sign)
         form = _rounded(self.leave.T * self.algebra.metric @ self.leave)
