@@ -43,9 +43,11 @@ def bilinear(layer, x: Tensor, s: Tensor, reference: Tensor) -> tuple[Tensor, Te
 def norm(geo, x: Tensor) -> Tensor:
     alg = geo.algebra
     blades = torch.tensordot(geo.basis.leave.to(x), x, 1).movedim(0, -1)
-    if geo.norm == "grade_abs":
+    if geo.norm in ("grade_abs", "balanced"):
         parts = [alg.grade(blades, k) for k in range(alg.n + 1)]
         size = sum(alg.inner(part, part).abs() for part in parts)
+        if geo.norm == "balanced" and geo.o.any():
+            size = size + geo.read(geo.carrier(blades)).square().sum(-1)
     else:
         size = alg.inner(blades, blades)
         size = size.abs() if geo.norm == "abs" else size

@@ -39,6 +39,15 @@ def test_null_points_escape_every_norm(norm):
     assert torch.allclose(normalised(norm, x), x * EPS**-0.5, atol=1e-9)
 
 
+def test_the_balanced_norm_sees_points():
+    """Wherever it is: the coefficient of o is 1."""
+    for place in points(3) * torch.tensor([[0.1], [1.0], [100.0]]):
+        x = geometry("C").embed_point(place)
+        assert torch.allclose(normalised("balanced", x), x * (1 + EPS) ** -0.5, atol=1e-9 * float(x.abs().max()))
+    with pytest.raises(ValueError, match="norm='balanced' needs frame='null'"):
+        geometry("C", norm="balanced", frame="algebra")
+
+
 def test_channels_cancel_under_the_inner_norm_only():
     """Two channels of opposite squares have no size under "inner", and one under "abs"."""
     alg = geometry("C").algebra

@@ -12,7 +12,7 @@ from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
 from anygatr.spaces.stream_basis import Pair, StreamBasis
 
-NORMS = ("inner", "abs", "grade_abs")
+NORMS = ("inner", "abs", "grade_abs", "balanced")
 FORMS = ("add", "clamp")
 
 
@@ -35,7 +35,11 @@ class NormPlan:
 
 
 def norm_plan(basis: StreamBasis, norm: str, eps: float, form: str) -> NormPlan:
-    """The paper's three norms: "inner" <x, x>, "abs" |<x, x>|, "grade_abs" sum over grades of |<<x>_k, <x>_k>|."""
+    """The paper's three norms: "inner" <x, x>, "abs" |<x, x>|, "grade_abs" sum over grades of |<<x>_k, <x>_k>|.
+
+    "balanced" adds to the last what null multivectors hide and no motion changes: the squares of the coefficients of blades
+    with o and without infinity. A point has size one.
+    """
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r} is unknown; choose from {', '.join(map(repr, NORMS))}")
     if form not in FORMS:
@@ -43,8 +47,11 @@ def norm_plan(basis: StreamBasis, norm: str, eps: float, form: str) -> NormPlan:
     if not eps > 0:
         raise ValueError(f"norm_eps={eps!r} must be positive; the default is 0.01")
     algebra = basis.algebra
-    blades = [range(s.start, s.stop) for s in algebra.slices] if norm == "grade_abs" else [range(algebra.dim)]
+    by_grade = norm in ("grade_abs", "balanced")
+    blades = [range(s.start, s.stop) for s in algebra.slices] if by_grade else [range(algebra.dim)]
     groups = tuple(tuple(pair for pair in basis.metric if pair.blade in group) for group in blades)
+    if norm == "balanced":
+        groups += (tuple(Pair(b, b, 1.0) for b in basis.weights),)
     return NormPlan(algebra.dim, tuple(g for g in groups if g), norm != "inner", (form, eps))
 
 
@@ -59,24 +66,30 @@ class Norm(Op):
     heads: int = 1
 
     def tables(self) -> dict[str, Tensor]:
-        """The signs of all groups, so that one matrix product sums them; the partner of each blade where it is another."""
+        """The signs of all groups, so that one matrix product sums them; which blades meet, unless each meets itself."""
         plan = self.plan
-        signs, partners = torch.zeros(len(plan.groups), plan.blades, dtype=torch.float64), torch.arange(plan.blades)
-        for g, group in enumerate(plan.groups):
-            for blade, partner, sign in group:
-                signs[g, blade], partners[blade] = sign, partner
-        return {"signs": signs} if plan.diagonal else {"signs": signs, "partners": partners}
+        pairs = [(g, pair) for g, group in enumerate(plan.groups) for pair in group]
+        if plan.diagonal:
+            signs = torch.zeros(len(plan.groups), plan.blades, dtype=torch.float64)
+            for g, pair in pairs:
+                signs[g, pair.blade] = pair.sign
+            return {"signs": signs}
+        signs = torch.zeros(len(plan.groups), len(pairs), dtype=torch.float64)
+        for i, (g, pair) in enumerate(pairs):
+            signs[g, i] = pair.sign
+        sides = (torch.tensor([pair[side] for _, pair in pairs], dtype=torch.int64) for side in (0, 1))
+        return {"signs": signs} | dict(zip(("blades", "partners"), sides, strict=True))
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """Each token by itself."""
-        (x, s), (signs, *partners) = values, parameters
+        (x, s), (signs, *sides) = values, parameters
         with without_autocast(x):
             x, s = lengthened(x, s)
             if self.heads > 1:
                 x, s = x.unflatten(-1, (self.heads, -1)), s.unflatten(-1, (self.heads, -1))
             if x.shape[-1]:
-                pairs = x.square() if self.plan.diagonal else x * x.index_select(0, partners[0])  # type: ignore[arg-type]
-                x = x * self._scale(pairs, signs.to(x))  # type: ignore[union-attr]
+                left, right = (x.index_select(0, side) for side in sides) if sides else (x, x)  # type: ignore[arg-type]
+                x = x * self._scale(left * right, signs.to(x))  # type: ignore[union-attr]
             if s.shape[-1]:
                 s = functional.layer_norm(s, s.shape[-1:])
             return (x.flatten(-2), s.flatten(-2)) if self.heads > 1 else (x, s)

@@ -97,6 +97,14 @@ class StreamBasis:
         form = _rounded(self.leave.T * self.algebra.metric @ self.leave)
         return tuple(Pair(b, c, float(form[b, c])) for b, c in form.nonzero().tolist())
 
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The blades with o and without infinity, whose coefficients translations leave alone; none where there is no o."""
+        if self.vectors is None:
+            return ()
+        spanned = [i for i, row in enumerate(self.vectors) if np.count_nonzero(row) > 1]
+        return tuple(b for b, subset in enumerate(self.algebra.subsets) if set(spanned) & set(subset) == {spanned[0]})
+
     def terms(self, product: str) -> tuple[ProductTerm, ...]:
         """A product of the algebra, term by term, in the order of the targets."""
         return _terms(self, product)

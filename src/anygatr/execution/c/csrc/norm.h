@@ -9,10 +9,9 @@ typedef struct {
     double sign;
 } norm_entry;
 typedef struct {
-    long blades, groups, entries, others, absolute, clamp;
+    long blades, groups, entries, absolute, clamp;
     double eps;
     const norm_entry *entry;
-    const int *other; /* the blades that the size does not depend on */
 } norm_plan;
 
 /* numbers of a blade that are handled together: rows that stay in the first cache */
@@ -87,16 +86,13 @@ static void norm_some_backward(const norm_plan *plan, const real *restrict x, lo
         else
             for (long i = 0; i < width; i++) square[i] = pull[i];
     }
+    for (long b = 0; b < plan->blades; b++)
+        for (long i = 0; i < width; i++) out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i];
     for (long e = 0; e < plan->entries; e++) {
         long b = plan->entry[e].blade;
         const real *pulled = squares + plan->entry[e].group * width, *other = x + plan->entry[e].partner * x_stride;
         const real sign = plan->entry[e].sign; /* the metric is symmetric: the partner's partner is the blade */
-        for (long i = 0; i < width; i++)
-            out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i] - sign * pulled[i] * other[i];
-    }
-    for (long e = 0; e < plan->others; e++) {
-        long b = plan->other[e];
-        for (long i = 0; i < width; i++) out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i];
+        for (long i = 0; i < width; i++) out[b * out_stride + i] -= sign * pulled[i] * other[i];
     }
 }
 
