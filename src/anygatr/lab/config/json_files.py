@@ -1,17 +1,16 @@
 """JSON files that appear when they are complete, and errors that name them."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from anygatr.files.whole import write_text
 
 
 def write_json(path: Path, record: Any) -> None:
     """A JSON file that appears when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1))
-    os.replace(temporary, path)
+    write_text(path, json.dumps(record, indent=1))
 
 
 def read_json(path: Path) -> Any:

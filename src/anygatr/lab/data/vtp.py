@@ -6,7 +6,6 @@ Arrays are ASCII, inline base64 or appended (raw or base64), optionally in zlib 
 from __future__ import annotations
 
 import base64
-import os
 import re
 import zlib
 from pathlib import Path
@@ -15,6 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
+
+from anygatr.files.whole import write_text
 
 DTYPES = {
     "Float32": "f4", "Float64": "f8", "Int8": "i1", "UInt8": "u1", "Int16": "i2", "UInt16": "u2",
@@ -60,10 +61,7 @@ def write_vtp(path: Path, pos: NDArray[Any], face: NDArray[np.int64], data: dict
         _element("offsets", offsets),
         "</Polys></Piece></PolyData></VTKFile>",
     ]
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text("\n".join(lines) + "\n")
-    temporary.replace(path)
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _element(name: str, array: NDArray[Any]) -> str:

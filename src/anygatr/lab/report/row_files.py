@@ -1,10 +1,10 @@
 """The rows of a comparison on disk: a file each while it runs, one line each where they are committed."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from anygatr.files.whole import write_text
 from anygatr.lab.config.json_files import write_json
 
 ROWS, PACKED = "rows", "rows.jsonl"
@@ -57,9 +57,7 @@ def pack_rows(directory: Path, to: Path | None = None) -> Path:
     ]
     packed = (to or directory) / PACKED
     packed.parent.mkdir(parents=True, exist_ok=True)
-    temporary = packed.with_name(f".{PACKED}.{os.getpid()}")
-    temporary.write_text("".join(f"{line}\n" for line in lines))
-    os.replace(temporary, packed)
+    write_text(packed, "".join(f"{line}\n" for line in lines))
     if to is None and (directory / ROWS).exists():
         for path in (directory / ROWS).glob("*.json"):
             path.unlink()

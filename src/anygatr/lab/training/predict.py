@@ -1,6 +1,5 @@
 """Predict for new files with the best weights of a run."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from anygatr.files.whole import replacing
 from anygatr.lab.config.commands import PredictConfig
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.training.run import TrainingRun
@@ -82,13 +82,12 @@ def write_surfaces(path: Path, data: Dataset, predicted: dict[str, Tensor]) -> l
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """A .npz or .h5 file that appears when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    if path.suffix == ".npz":
-        np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    else:
-        import h5py
+    with replacing(path) as temporary:
+        if path.suffix == ".npz":
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+        else:
+            import h5py
 
-        with h5py.File(temporary, "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
-    os.replace(temporary, path)
+            with h5py.File(temporary, "w") as file:
+                for name, array in arrays.items():
+                    file[name] = array

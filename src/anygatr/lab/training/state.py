@@ -1,7 +1,6 @@
 """The state of a run on disk: exact, without pickle, written whole or not at all."""
 
 import json
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,11 +9,12 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import anygatr
+from anygatr.files.whole import replacing
 
 Weights = dict[str, Tensor]
 RECENT = 101
@@ -99,10 +99,9 @@ def environment() -> dict[str, Any]:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Tensors and a JSON record in one safetensors file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     plain = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
-    save_file(plain, temporary, metadata={"record": json.dumps(record)})
-    os.replace(temporary, path)
+    with replacing(path) as temporary:  # not save_file, whose error does not tell a full disk from a bad tensor
+        temporary.write_bytes(serialised(plain, metadata={"record": json.dumps(record)}))
 
 
 def load_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:

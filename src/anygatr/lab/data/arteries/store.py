@@ -6,7 +6,6 @@ add pressure (N, 1) and provenance attributes.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+
+from anygatr.files.whole import replacing
 
 INLET_KEYS = ("inlet_idcs", "inlet_idx")
 
@@ -96,15 +97,8 @@ def write_artery(group: h5py.Group, artery: Artery) -> None:
 def new_file(path: Path) -> Iterator[h5py.File]:
     """An HDF5 file that appears under its name only when it is complete and on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with h5py.File(temporary, "w") as file:
-            yield file
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        yield file
 
 
 def sample_name(number: int) -> str:

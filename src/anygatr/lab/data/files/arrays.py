@@ -1,7 +1,6 @@
 """Named arrays in files: read without ever unpickling, written whole or not at all."""
 
 import json
-import os
 import shutil
 import tempfile
 import zipfile
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anygatr.files.whole import replacing
 from anygatr.lab.data.files.hdf5 import read_hdf5
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.splits import split_name, split_order
@@ -104,7 +104,7 @@ class NpzWriter:
 
     def __enter__(self) -> "NpzWriter":
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.TemporaryDirectory(prefix=f".{self.path.name}.", dir=self.path.parent)
+        self._folder = tempfile.TemporaryDirectory(prefix=".rows.", dir=self.path.parent)
         self._files = {}
         for name, shape in self.shapes.items():
             self._files[name] = open(Path(self._folder.name) / f"{name}.npy", "wb+")
@@ -130,15 +130,13 @@ class NpzWriter:
     def _assemble(self) -> None:
         for name, shape in self.shapes.items():
             assert self._rows[name] == shape[0], f"{name}: {self._rows[name]} rows written, {shape[0]} announced"
-        whole = Path(self._folder.name) / self.path.name
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
+        with replacing(self.path) as whole, zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
             for name, file in self._files.items():
                 file.seek(0)
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     shutil.copyfileobj(file, member, 1 << 20)
             with archive.open(zipfile.ZipInfo("metadata.npy"), "w") as member:
                 np.lib.format.write_array(member, np.array(json.dumps(self.metadata, sort_keys=True)))
-        os.replace(whole, self.path)
 
 
 def _split_files(directory: Path) -> dict[str, Path]:
