@@ -99,6 +99,10 @@ class TrainConfig(FitOptions, DataOptions):
     tensorboard: bool = False
     """Write TensorBoard events beside metrics.jsonl."""
 
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads={self.threads} must be at least 1; leave it out to use all cores")
+
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -110,6 +114,8 @@ class EvaluateConfig:
     """Another file or directory; default: the data it was trained on."""
     out: str | None = None
     """Also write the row of the run, with these errors, to this .json file."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
     json: bool = False
     """Print JSON for machines instead of a table."""
 
@@ -134,6 +140,8 @@ class PredictConfig:
     """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
     """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
     batch: int | None = None
     """Samples at a time; default: 64, one surface."""
     inlet: tuple[float, float, float] | None = None
