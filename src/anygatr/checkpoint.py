@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from anygatr.files.limits import ITEMS, Allowance, check_plain, shortened
+from anygatr.files.limits import ITEMS, Allowance, check_plain
+from anygatr.files.reading import shortened
 from anygatr.files.whole import replacing
 from anygatr.interface.model import Model
 from anygatr.networks.axial import AxialGATr

@@ -1,4 +1,4 @@
-"""Limits on what a file may ask for: how much is allocated on its word, and how long a message about it may be."""
+"""Limits on what a checkpoint may ask for: how many numbers are allocated on its word, and what is in its configuration."""
 
 from math import isfinite
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-MESSAGE = 2000  # characters of an error message that quotes a file
+from anygatr.files.reading import shortened
+
 ITEMS = 4096  # in one list or dictionary of a configuration
 DEPTH = 8  # of lists and dictionaries within each other
 FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye)
@@ -50,12 +51,3 @@ def check_plain(name: str, value: Any, most: int, depth: int = DEPTH) -> None:
             check_plain(f"{name}.{shortened(key, 80)}", item, most, depth - 1)
     else:
         raise ValueError(f"{name}={shortened(value, 80)} is nested deeper than {DEPTH} lists or dictionaries")
-
-
-def shortened(value: Any, most: int = MESSAGE) -> str:
-    """A text of at most `most` characters, its middle left out."""
-    try:
-        text = str(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, a nest of brackets
-        text = f"a {type(value).__name__} too long to print"
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"

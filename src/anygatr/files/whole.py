@@ -26,7 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, str(temporary)):
+        if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(path)  # the name that the user knows
         raise
     finally:

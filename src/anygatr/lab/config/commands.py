@@ -29,6 +29,8 @@ class DataOptions:
     nodes: Literal["corners", "all"] | None = None
     """Of artery files, the wall's nodes to train on: the corners of the flow solver's elements (a quarter of them), or all.
     Default: corners where the file knows them."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,12 @@ class EvaluateConfig:
     """Another file or directory; default: the data it was trained on."""
     out: str | None = None
     """Also write the row of the run, with these errors, to this .json file."""
-    force: bool = False
-    """Write even where this replaces an input or a file of a run."""
     json: bool = False
     """Print JSON for machines instead of a table."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,6 @@ class PredictConfig:
     """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
     """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
-    force: bool = False
-    """Write even where this replaces an input or a file of a run."""
     batch: int | None = None
     """Samples at a time; default: 64, one surface."""
     inlet: tuple[float, float, float] | None = None
@@ -150,6 +152,10 @@ class PredictConfig:
     """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
     inflow: float | None = None
     """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from anygatr.lab.data.config import DataConfig, InspectConfig
 from anygatr.lab.data.registry import DATASETS
+from anygatr.lab.system.memory import limited
 from anygatr.lab.system.terminal import Terminal, description_column, printable
 
 
@@ -22,7 +23,8 @@ def inspect_data(config: InspectConfig) -> None:
     """What a file holds."""
     from anygatr.lab.data.files.inspect import inspect
 
-    found = inspect(config.path)
+    with limited(config.memory):
+        found = inspect(config.path)
     if config.json:
         print(json.dumps(found.to_json()))
     else:

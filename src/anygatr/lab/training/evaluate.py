@@ -34,7 +34,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     run = TrainingRun.open(config.run)
     read = [run.spec.path] if config.data is None else [run.spec.path, config.data]
     out = None if config.out is None else output_path(config.out, read, config.force)
-    data = run.spec.at(config.data).load()
+    data = run.spec.at(config.data, config.memory).load()
     metrics, _ = split_metrics(run, run.module(), data)
     if out is not None:
         write_json(out, finished_row(run) | {"metrics": metrics})

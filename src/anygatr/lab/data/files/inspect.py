@@ -94,5 +94,5 @@ def inspect(source: Location) -> Inspection:
 def _split_sizes(parts: dict[str, Arrays], views: dict[str, ArrayView]) -> dict[str, int]:
     if WHOLE not in parts:
         return {name: view.samples for name, view in views.items()}
-    labels = parts[WHOLE].get("split", np.array([])).tolist()
+    labels = parts[WHOLE].get("split", np.array([])).ravel().tolist()
     return {str(label): count for label, count in Counter(labels).items()}
