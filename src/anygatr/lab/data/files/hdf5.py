@@ -47,7 +47,7 @@ class _Source:
         """The groups in a group, by name."""
         import h5py
 
-        return {key: item for key, item in self._items(group) if isinstance(item, h5py.Group)}
+        return {key: item for key, item in own_items(group) if isinstance(item, h5py.Group)}
 
     def read(self, group: Any) -> Arrays:
         """The wanted arrays of a group, those of its own groups put together."""
@@ -60,8 +60,8 @@ class _Source:
     def _datasets(self, group: Any) -> Arrays:
         import h5py
 
-        found = {k: x for k, x in self._items(group) if self.is_wanted(k) and isinstance(x, h5py.Dataset)}
-        return {key: self._checked(x)[()] for key, x in found.items()}
+        found = {k: x for k, x in own_items(group) if self.is_wanted(k) and isinstance(x, h5py.Dataset)}
+        return {key: checked(x, self.budget)[()] for key, x in found.items()}
 
     def _attributes(self, group: Any) -> Arrays:
         wanted = [key for key in group.attrs if self.is_wanted(key)]
@@ -70,24 +70,27 @@ class _Source:
             self.budget.take(f"{self.path}: the attribute {key!r}", about.shape, about.dtype.itemsize)
         return {key: group.attrs[key] for key in wanted}
 
-    def _items(self, group: Any) -> Iterator[tuple[str, Any]]:
-        import h5py
 
-        for key in group:
-            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-                raise ValueError(f"{group.name}/{key} is a link to another place, which is not followed")
-            yield key, group[key]
+def own_items(group: Any) -> Iterator[tuple[str, Any]]:
+    """The groups and data sets of a group, none of them behind a link, which may lead to other files."""
+    import h5py
 
-    def _checked(self, x: Any) -> Any:
-        """A data set whose numbers are in this file and fit the budget, those of one chunk included."""
-        if x.is_virtual or x.external:
-            raise ValueError(f"{x.name} keeps its numbers in other files, which are not opened")
-        if x.shape is None:
-            raise ValueError(f"{x.name} is empty")
-        self.budget.take(f"{self.path}: {x.name}", x.shape, x.dtype.itemsize)
-        if x.chunks:
-            Budget(self.budget.size).take(f"{self.path}: a chunk of {x.name}", x.chunks, x.dtype.itemsize)
-        return x
+    for key in group:
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise ValueError(f"{group.name}/{key} is a link to another place, which is not followed")
+        yield key, group[key]
+
+
+def checked(x: Any, budget: Budget) -> Any:
+    """A data set whose numbers are in this file and fit the budget, those of one chunk included."""
+    if x.is_virtual or x.external:
+        raise ValueError(f"{x.name} keeps its numbers in other files, which are not opened")
+    if x.shape is None:
+        raise ValueError(f"{x.name} is empty")
+    budget.take(x.name, x.shape, x.dtype.itemsize)
+    if x.chunks:
+        Budget(budget.size).take(f"a chunk of {x.name}", x.chunks, x.dtype.itemsize)
+    return x
 
 
 def _stack_samples(samples: list[Arrays], names: list[str]) -> Arrays:
