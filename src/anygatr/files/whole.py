@@ -19,7 +19,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     check_parent(path)
-    temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}{path.suffix}")  # short, whatever the length of the name
+    temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")  # short, and no reader's pattern ends like this
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -50,7 +50,7 @@ def check_parent(path: Path) -> None:
 
 def remove_unfinished(directory: Path) -> None:
     """Delete what killed processes left in a directory that nobody else writes to now."""
-    for left in directory.glob(f".*{UNFINISHED}*"):
+    for left in directory.glob(f".*{UNFINISHED}"):
         left.unlink(missing_ok=True)
 
 

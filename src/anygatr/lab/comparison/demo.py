@@ -48,7 +48,7 @@ def makespan(costs: Sequence[float], workers: int) -> float:
 def _steps(config: CompareConfig, out: Path) -> int:
     """As many steps for each model as fit into the time; those of the comparison that is there already, if it is."""
     if (out / "compare" / FILE).exists():
-        recipes = read_json(out / "compare" / FILE)["recipes"]
+        recipes = read_json(out / "compare" / FILE, {"recipes": {str: {"steps": int}}})["recipes"]
         return next(iter(recipes.values()))["steps"]
     torch.set_num_threads(1)
     train = nbody.load(out / "data").split("train")

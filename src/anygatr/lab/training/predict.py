@@ -93,7 +93,8 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         if path.suffix == ".npz":
-            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+            with temporary.open("wb") as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
         else:
             import h5py
 

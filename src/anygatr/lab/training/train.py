@@ -148,7 +148,7 @@ def _assemble(run: TrainingRun) -> _Engine:
     state = TrainingState(module, optimiser, History(), copied(module.state_dict()) if recipe.ema else None)
     if (run.directory / STATE).exists():
         run.check_environment()
-        state.restore(run.directory / STATE)
+        state.restore(run.directory / STATE, recipe.steps)
     return _Engine(fabric, network, state)
 
 

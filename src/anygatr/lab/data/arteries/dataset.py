@@ -117,5 +117,5 @@ def _load(path: Path, name: str) -> Sample:
 def _save(path: Path, sample: Sample) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f.name: getattr(sample, f.name) for f in fields(Sample) if f.name != "name"}
-    with replacing(path) as temporary:
-        np.savez(temporary, **arrays)
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)

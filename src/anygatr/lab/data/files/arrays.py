@@ -13,10 +13,10 @@ import numpy as np
 from anygatr.files.reading import reading, shortened
 from anygatr.files.whole import replacing
 from anygatr.lab.data.files.hdf5 import read_hdf5
-from anygatr.lab.data.files.npz import read_npz
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.splits import split_name, split_order
 from anygatr.lab.system.memory import Budget
+from anygatr.lab.system.npz import read_npz
 
 Arrays = dict[str, np.ndarray]
 Location = str | Path | Mapping[str, str | Path]
