@@ -19,7 +19,8 @@ from anygatr import ConditionalGATr, GATr
 from anygatr.algebra import Algebra
 from anygatr.equivariance.symmetry import Symmetry
 from anygatr.execution import execute, watching
-from anygatr.execution.c import build
+from anygatr.execution.c import build, prologue
+from anygatr.execution.c import product as c_product
 from anygatr.execution.c.backend import CBackend
 from anygatr.execution.c.tensors import TOKENS
 from anygatr.execution.observed import traced
@@ -142,6 +143,40 @@ def test_both_forms_of_products_agree_in_every_derivative(geo, rng, monkeypatch)
     monkeypatch.setattr(product, "_by_terms", lambda h: False)
     for ours, theirs in zip(by_terms, everything(), strict=True):
         assert (ours - theirs).abs().max() < 1e-12 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("width", [Width(16, 1), Width(15, 1)], ids=str)  # in vectors, and in all that is left over
+@pytest.mark.parametrize(("preset", "dtype"), [("E", torch.float32), ("iP", torch.float64), ("C", torch.float32)])
+def test_products_by_tables_have_the_digits_of_unrolled_ones(preset, dtype, width, rng, monkeypatch):
+    geo = geometry(preset)
+    layer = MLP(geo, width).to(dtype)
+    x, s = (t.to(dtype).requires_grad_() for t in stream(geo, rng, (7,), width))
+    reference = torch.rand(7, 1, generator=rng, dtype=torch.float64).to(dtype)
+
+    def everything():
+        y, t = execute(layer, x, s, reference)
+        return (
+            y,
+            t,
+            *torch.autograd.grad(y.square().sum() + t.sum(), [x, s, *(p for p in layer.parameters() if p.requires_grad)]),
+        )
+
+    unrolled = everything()
+    monkeypatch.setattr(c_product, "UNROLLED", 0)
+    called = []
+    monkeypatch.setattr(
+        c_product, "tables_of", lambda *given, make=c_product.tables_of: called.append(given) or make(*given)
+    )
+    caches = (c_product.kernel, prologue.tables_of)
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        by_tables = everything()
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+    assert len(called) == 2  # forwards and backwards
+    assert all(torch.equal(a, b) for a, b in zip(unrolled, by_tables, strict=True))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
