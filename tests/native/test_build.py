@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from math import erfc, exp, factorial
 from pathlib import Path
@@ -91,6 +93,67 @@ def test_a_hanging_compiler_is_given_up(tmp_path, monkeypatch):
         assert not build.available()
     assert "did not finish" in build.reason()
     assert len(caught) == 1
+
+
+@needs_compiler
+def test_a_slow_compiler_is_announced_once(tmp_path):
+    slow = compiler(tmp_path / "bin", 'sleep 0.3; exec /usr/bin/cc "$@"')
+    code = "from anygatr.execution.c import build; build.PATIENCE = 0.1; print(build.available())"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": slow}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert done.stderr == f"anygatr: building C kernels, which are kept in {tmp_path / 'anygatr'}\n"
+
+
+@needs_compiler
+def test_builds_that_were_killed_leave_nothing_behind(tmp_path):
+    cache = tmp_path / "anygatr"
+    hanging = compiler(tmp_path / "bin", 'case "$*" in *probe.c*) exec sleep 20;; *) exec /usr/bin/cc "$@";; esac')
+    code = "from anygatr.execution.c import build; build.available()"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": hanging}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True) as process:
+        while not (left := list(cache.glob("build-*/generated.h"))):
+            time.sleep(0.05)
+            assert process.poll() is None
+        (scratch,) = (file.parent for file in left)
+        os.utime(scratch, (0, 0))  # as if it had been there for long
+        probe(tmp_path)
+        assert scratch.is_dir()  # it is still at work
+        os.utime(scratch, (0, 0))
+        os.killpg(process.pid, signal.SIGKILL)
+    for library in cache.glob("*.so"):
+        library.unlink()
+    probe(tmp_path)
+    assert {file.suffix for file in cache.iterdir()} == {".so", ".sha256"}
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "dim", "blades"), [("E", 5, 32), ("iP", 5, 64), ("C", 5, 128), ("E", 7, 128)])
+def test_large_algebras_build_in_seconds(tmp_path, preset, dim, blades):
+    """A training step with nothing built yet: at most 10 s of compiling and 1 GB."""
+    code = f"""
+import resource, torch, anygatr
+geo = anygatr.geometry({preset!r}, {dim})
+net = anygatr.GATr(geo, anygatr.Width(1, 1), anygatr.Width(8, 8), anygatr.Width(1, 1), blocks=1, heads=2)
+with anygatr.backend("c"):
+    y, t = net(torch.randn(2, 3, 1, geo.algebra.dim), torch.randn(2, 3, 1))
+    (y.square().sum() + t.sum()).backward()
+spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(geo.algebra.dim, spent.ru_utime + spent.ru_stime, spent.ru_maxrss)
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, seconds, kilobytes = map(float, done.stdout.split())
+    assert found == blades
+    assert seconds < 10
+    assert kilobytes < 1e6
 
 
 def test_an_unusable_cache_gives_a_warning(tmp_path):
