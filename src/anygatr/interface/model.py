@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
 from anygatr.reach import Narrowing, narrow
+from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -91,21 +92,30 @@ class Model(nn.Module):
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
-        tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        first = next(iter(tokens.values.values()))
         weights = next(self.parameters()).dtype
-        # reduced precision is for the network alone: coordinates far from the origin would lose their digits
-        with without_autocast(first):
-            origin = tokens.origin(self.inputs, self.origin)
+        with checked_together():
+            tokens = Tokens.check(self.inputs, fields, mask, offsets)
+            first = next(iter(tokens.values.values()))
+            # reduced precision is for the network alone: coordinates far from the origin would lose their digits
+            with without_autocast(first):
+                origin = tokens.origin(self.inputs, self.origin)
+        with without_autocast(first), unchecked():  # the fields have been looked at
             x, s = self.inputs.embed(tokens.values, origin)
-        y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
-        with without_autocast(first):
+        with unchecked():  # fields fill the grades that the network was narrowed to, and no others
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets)
+        with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
                 pooled = self.targets.read(tokens.pool(y), tokens.of_samples(origin))
                 out = {name: pooled[name] if self.per[name] == "sample" else value for name, value in out.items()}
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # the constants of the embeddings follow the weights, so that a call copies none
+        self.inputs.geo = self.targets.geo = self.geo.on(next(self.parameters()).device)
+        return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the network's regions; embedding and reading stay eager."""

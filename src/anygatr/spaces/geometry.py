@@ -140,6 +140,14 @@ class Geometry:
             raise ValueError(refusal(self.space, kind))
         return self.space
 
+    def on(self, device: torch.device | str) -> "Geometry":
+        """The same geometry with the constants of its embeddings on a device, so that embedding there copies none."""
+        if torch.device(device) == self.tables.vector.device:
+            return self
+        out, space = object.__new__(Geometry), self.space.on(torch.device(device))
+        out.__dict__.update(self.__dict__, space=space, tables=space.tables)
+        return out
+
     def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
         """A multivector of the algebra of space as one of this algebra."""
         return self.space.lift(x)

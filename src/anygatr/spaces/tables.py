@@ -5,10 +5,10 @@ they would become part of its graph; so a geometry computes all of them when it 
 multivectors are stored, the algebra's blades: another one is chosen here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import combinations
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -112,6 +112,21 @@ class EmbeddingTables:
             unflip=algebra.right(inverse).T if invertible else None,
             turns=_turns(split.space, [axis for axis in axes if axis != time]),
         )
+
+    def on(self, device: torch.device) -> "EmbeddingTables":
+        """The same on a device."""
+        return _on(self, device)
+
+
+def _on(part: Any, device: torch.device) -> Any:
+    """Every tensor inside moved."""
+    if isinstance(part, Tensor):
+        return part.to(device)
+    if isinstance(part, Quadratic):
+        return Quadratic(*(t.to(device) for t in part))
+    if isinstance(part, EmbeddingTables | Split):
+        return replace(part, **{f.name: _on(getattr(part, f.name), device) for f in fields(part)})
+    return part
 
 
 def _point(algebra: Algebra, split: Split, infinity: Tensor, o: Tensor, rule: PointRule) -> Quadratic:
