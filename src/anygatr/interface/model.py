@@ -1,9 +1,8 @@
 """Coordinates in, coordinates out: a network between named fields of R^d."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
 from anygatr.reach import Narrowing, narrow
+from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -100,18 +100,21 @@ class Model(nn.Module):
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
-        tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        if isinstance(self.units, DataUnits) and self.units.values is None:
-            self.units.take_first(tokens, tokens.origin(self.inputs, self.origin))
-        tokens = replace(tokens, values=self.units.enter(tokens.values))
-        first = next(iter(tokens.values.values()))
         weights = next(self.parameters()).dtype
-        # reduced precision is for the network alone: coordinates far from the origin would lose their digits
-        with without_autocast(first):
-            origin = tokens.origin(self.inputs, self.origin)
-            x, s = self.inputs.embed(tokens.values, origin)
-        y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
-        with without_autocast(first):
+        with checked_together():
+            tokens = Tokens.check(self.inputs, fields, mask, offsets)
+            first = next(iter(tokens.values.values()))
+            # reduced precision is for the network alone: coordinates far from the origin would lose their digits
+            with without_autocast(first):
+                origin = tokens.origin(self.inputs, self.origin)
+        if isinstance(self.units, DataUnits) and self.units.values is None:
+            self.units.take_first(tokens, origin)
+        with without_autocast(first), unchecked():  # the fields have been looked at
+            origin = self.units.position(origin)
+            x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
+        with unchecked():  # fields fill the grades that the network was narrowed to, and no others
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets)
+        with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
@@ -128,6 +131,12 @@ class Model(nn.Module):
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
         self.units.fit(tokens, tokens.origin(self.inputs, self.origin))
         return dict(self.units.values or {})
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # the constants of the embeddings follow the weights, so that a call copies none
+        self.inputs.geo = self.targets.geo = self.geo.on(next(self.parameters()).device)
+        return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the network's regions; embedding and reading stay eager."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anygatr.interface.fields import Field, Inputs
-from anygatr.spaces.coordinates import finite
+from anygatr.spaces.coordinates import finite, require
 from anygatr.spaces.embeddings.points import samples
 
 
@@ -16,8 +16,8 @@ from anygatr.spaces.embeddings.points import samples
 class Tokens:
     """The fields of a batch, each (*tokens, columns), with what tells its samples apart.
 
-    Dense batches have tokens (..., n) and perhaps a mask; packed ones have tokens (N,), the sample of each token and the
-    offsets. Padding holds a copy of a real token of its sample, so that nothing computed from it is undefined.
+    Dense batches have tokens (..., n) and perhaps a mask; packed ones have tokens (N,), the sample of each token and, on the
+    CPU, the offsets. Padding holds a copy of a real token of its sample, so that nothing computed from it is undefined.
     """
 
     values: dict[str, Tensor]
@@ -48,6 +48,7 @@ class Tokens:
         expanded = {name: x.expand(*tokens, x.shape[-1]) for name, x in shaped.items()}
         if mask is not None:
             _check_mask(mask, tokens)
+            _some_in_each(mask)
             first = mask.to(torch.uint8).argmax(-1, keepdim=True).unsqueeze(-1)
             for name, x in expanded.items():
                 copies = x.gather(-2, first.expand(*first.shape[:-1], x.shape[-1]))
@@ -57,8 +58,9 @@ class Tokens:
     @classmethod
     def _packed(cls, shaped: dict[str, Tensor], offsets: Tensor) -> "Tokens":
         count = max(x.shape[0] for x in shaped.values())
-        sample = samples(offsets, count)
-        rows = {name: x[sample.to(x.device)] if x.shape[0] == len(offsets) - 1 != count else x for name, x in shaped.items()}
+        offsets = offsets.cpu() if isinstance(offsets, Tensor) else offsets
+        sample = samples(offsets, count).to(next(iter(shaped.values())).device)
+        rows = {name: x[sample] if x.shape[0] == len(offsets) - 1 != count else x for name, x in shaped.items()}
         for name, x in rows.items():
             if x.shape[:-1] != (count,):
                 raise ValueError(
@@ -82,9 +84,9 @@ class Tokens:
 
     def pool(self, x: Tensor) -> Tensor:
         """The mean over the real tokens of each sample of x (*tokens, channels, blades)."""
-        if self.sample is not None:
-            count = torch.bincount(self.sample).to(x)[:, None, None]
-            return x.new_zeros(len(count), *x.shape[1:]).index_add(0, self.sample.to(x.device), x) / count
+        if self.sample is not None and self.offsets is not None:
+            count = self.offsets.diff().to(x)[:, None, None]
+            return x.new_zeros(len(count), *x.shape[1:]).index_add(0, self.sample, x) / count
         if self.mask is None:
             return x.mean(-3)
         real = self.mask.to(x)[..., None, None]
@@ -147,6 +149,11 @@ def _check_mask(mask: Tensor, tokens: torch.Size | tuple[int, ...]) -> None:
         raise ValueError(f"mask is {found}; it must be torch.bool, True for real tokens: use mask.bool()")
     if mask.shape != torch.Size(tokens):
         raise ValueError(f"mask has shape {tuple(mask.shape)}; the tokens have {tuple(tokens)}")
-    if not torch.compiler.is_compiling() and not bool(mask.any(-1).all()):
+
+
+def _some_in_each(mask: Tensor) -> None:
+    def error() -> ValueError:
         empty = tuple(int(i) for i in (~mask.any(-1)).nonzero()[0])
-        raise ValueError(f"mask leaves sample {empty} without a real token; drop that sample")
+        return ValueError(f"mask leaves sample {empty} without a real token; drop that sample")
+
+    require(lambda: mask.any(-1).all(), error)
