@@ -23,7 +23,7 @@ class Dataset:
     fields: dict[str, Tensor]
     """Inputs and targets by name."""
     kinds: dict[str, str]
-    """The kind of each field: point, vector, scalar, ..."""
+    """The kind of each field: point, vector, scalar, ..., or several side by side: scalar*5."""
     targets: tuple[str, ...]
     """Which of the fields are to be predicted."""
     dim: int
@@ -40,6 +40,8 @@ class Dataset:
     """The triangles (m, 3) of each sample, where its tokens are the nodes of a surface."""
     reinsert: tuple[str, ...] = ()
     """Input fields that attention should see again in every block."""
+    vocabulary: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
+    """The classes of each category in the order of their codes, where a file holds names or numbers of its own."""
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values()))) if self.offsets is None else len(self.offsets) - 1

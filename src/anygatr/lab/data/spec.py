@@ -91,6 +91,8 @@ class DataSpec:
     """What else the kind of data set was told."""
     unit: float | None = None
     """The length that is 1 for the network, where it was given."""
+    vocabulary: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
+    """The classes of categories that a run was trained on; a new run takes those of its data. Stored with its task."""
 
     def load(self) -> Dataset:
         """Read the data."""

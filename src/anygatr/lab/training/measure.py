@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from anygatr.lab.data.kinds import columns
+from anygatr.lab.data.kinds import base_kind, columns
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.metrics import residuals
 from anygatr.spaces import kinds
@@ -69,7 +69,7 @@ def _mover(network: nn.Module, task: Task) -> Geometry | None:
     geo = getattr(network, "geo", None) or geometry("E", dim=task.dim)
     try:
         for kind in (*task.inputs.values(), *task.targets.values()):
-            kinds.columns(geo, kind)
+            kinds.columns(geo, base_kind(kind))
     except ValueError:
         return None
     return geo
@@ -77,7 +77,8 @@ def _mover(network: nn.Module, task: Task) -> Geometry | None:
 
 def _move(geo: Geometry, kind: str, x: Tensor, matrix: Tensor, shift: Tensor) -> Tensor:
     values = x.double().unsqueeze(-1) if columns(kind, geo.dim) == 1 else x.double()
-    return kinds.move(geo, kind, values, matrix, shift).reshape(x.shape)
+    objects = values.split(columns(base_kind(kind), geo.dim), -1)
+    return torch.cat([kinds.move(geo, base_kind(kind), one, matrix, shift) for one in objects], -1).reshape(x.shape)
 
 
 def _rms(tensors: list[Tensor]) -> float:

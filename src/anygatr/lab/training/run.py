@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class TrainingRun:
     def open(cls, directory: str | Path) -> "TrainingRun":
         """A run that was started before."""
         record = read_json(Path(directory) / CONFIG)
-        spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
+        task = Task.from_json(record["task"])
+        spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
         normaliser = Normaliser.from_json(record["normaliser"])
         return cls(Path(directory), spec, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
 

@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 Location = str | Path | Mapping[str, str | Path]
 
 SUFFIXES = (".npz", ".h5", ".hdf5")
-RESERVED = ("offsets", "mask", "split", "metadata")
+RESERVED = ("offsets", "ptr", "batch", "mask", "split", "metadata")
 """Arrays that describe the layout of a file and are no fields."""
 WHOLE = "all"
 """The name of the only part of a file that declares no splits."""
@@ -70,7 +70,8 @@ def checked_offsets(offsets: np.ndarray) -> np.ndarray:
     offsets = np.asarray(offsets).astype(np.int64)
     if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or (np.diff(offsets) <= 0).any():
         raise ValueError(
-            f"offsets={offsets} must be 0 and then the growing end of each sample, (B + 1,), without empty samples; "
+            f"offsets={np.array2string(offsets, threshold=8)} must be 0 and then the growing end of each sample, (B + 1,), "
+            "without empty samples; "
             "np.concatenate([[0], np.cumsum(counts)]) makes them"
         )
     return offsets
