@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     homes = dict(COMMANDS.values())
     module, function = homes[type(chosen)].split(":")
     try:
+        if chosen.threads is not None:
+            import_module("anygatr.lab.training.threads").set_threads(chosen.threads)
         getattr(import_module(module), function)(chosen)
     except PROBLEMS as problem:
         sys.exit(f"anygatr: {problem}")

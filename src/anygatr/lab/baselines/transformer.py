@@ -22,11 +22,11 @@ class Transformer(nn.Module):
     weights start as PyTorch starts them.
     """
 
-    def __init__(self, task: Task, channels: int, blocks: int, heads: int, norm: str = "token"):
+    def __init__(self, task: Task, channels: int, blocks: int, heads: int, norm: str = "token", pool: str = "mean"):
         super().__init__()
         if channels % heads:
             raise ValueError(f"heads={heads} must divide the {channels} channels; try s={heads * max(1, channels // heads)}")
-        self.task = task
+        self.task, self.pool = task, pool
         self.sizes = [columns(kind, task.dim) for kind in task.targets.values()]
         self.linear_in = nn.Linear(sum(encoded_width(kind, task.dim) for kind in task.inputs.values()), channels)
         self.blocks = nn.ModuleList(TransformerBlock(channels, heads, norm) for _ in range(blocks))
@@ -43,7 +43,11 @@ class Transformer(nn.Module):
             x = block(x, mask)
         x = self.linear_out(x)
         if self.task.per == "sample":
-            x = x.mean(-2) if mask is None else (x * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
+            real = None if mask is None else mask.unsqueeze(-1)
+            if self.pool == "sum":
+                x = x.sum(-2) if real is None else (x * real).sum(-2)
+            else:
+                x = x.mean(-2) if real is None else (x * real).sum(-2) / real.sum(-2)
         elif offsets is not None:
             x = x[mask]
         found = zip(self.task.targets, x.split(self.sizes, -1), strict=True)

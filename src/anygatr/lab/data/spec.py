@@ -34,6 +34,8 @@ class DatasetKind(Protocol):
     """The preset of a run that names none."""
     origin: str = "mean"
     """The origin of a run that names none: "mean", or a field of weights."""
+    patience: int | None = None
+    """The patience of `anygatr train` where none is asked for."""
     normalise: bool = True
     """Whether fields are brought to order one in a run that does not say."""
     units: Mapping[str, str] = {}

@@ -24,6 +24,8 @@ from anygatr.spaces.presets import PRESETS, geometry
 def build(task: Task, recipe: Recipe) -> nn.Module:
     """The model of a recipe for a task, with weights drawn from torch's global generator."""
     check_names([recipe.model])
+    if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
+        raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
     return MODELS[base_name(recipe.model)](task, recipe)
 
 
@@ -117,11 +119,14 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         per=task.per,
         origin=recipe.origin,
         reinsert=task.reinsert,
+        pool=recipe.pool,
+        dropout=recipe.dropout,
     )
 
 
 def _transformer(task: Task, recipe: Recipe) -> nn.Module:
-    return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads, **_options(recipe.model))
+    norm = _options(recipe.model).get("norm", NORMS[0])
+    return Transformer(task, recipe.s, recipe.blocks, recipe.heads, norm, recipe.pool)
 
 
 def _segnn(task: Task, recipe: Recipe) -> nn.Module:

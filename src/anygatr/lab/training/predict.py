@@ -50,9 +50,9 @@ def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
 @torch.no_grad()
 def predictions(run: TrainingRun, module: nn.Module, data: Dataset, batch: int = 64) -> dict[str, Tensor]:
     """The predicted fields of every sample, in the units of the data."""
-    inputs = run.normaliser.apply({name: data.fields[name] for name in run.task.inputs})
+    inputs = run.units.normaliser.apply({name: data.fields[name] for name in run.task.inputs})
     parts = [module(**fields) for fields in replace(data, fields=inputs, scored=None).batches(batch)]
-    return run.normaliser.undo({name: torch.cat([part[name] for part in parts]) for name in run.task.targets})
+    return run.units.restored({name: torch.cat([part[name] for part in parts]) for name in run.task.targets}, data.counts)
 
 
 def write_surfaces(path: Path, data: Dataset, predicted: dict[str, Tensor]) -> list[Path]:

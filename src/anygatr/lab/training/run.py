@@ -1,6 +1,7 @@
 """The directory of a run: what is in it, how it is opened again, and that it is not mistaken for another."""
 
 import json
+import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +12,14 @@ from torch import nn
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
-from anygatr.lab.data.normalise import Normaliser
+from anygatr.lab.data.range import seen_range
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
 from anygatr.lab.training.state import environment, load_tensors
+from anygatr.lab.training.units import RunUnits
 
 CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
     "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",
@@ -32,31 +34,37 @@ class TrainingRun:
     spec: DataSpec
     task: Task
     recipe: Recipe
-    normaliser: Normaliser
+    units: RunUnits
     command: str
 
     @classmethod
     def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
         """A new run, or the one that is there already if it has the same recipe and data."""
         train = training_set(data, recipe.size)
-        run = cls(directory, spec, Task.of(data), recipe, spec.normaliser(train), command)
+        run = cls(directory, spec, Task.of(data), recipe, RunUnits.fit(spec, train, recipe), command)
         record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
         if (directory / CONFIG).exists():
             run._check_same(record)
         elif held := contents(directory):
             raise ValueError(f"out={str(directory)!r} holds no run but {', '.join(held[:3])}; choose another directory")
         else:
-            write_json(directory / CONFIG, record | {"command": command, "environment": environment()})
+            beside = {"environment": environment(), "data": os.path.relpath(spec.path, directory)}
+            write_json(directory / CONFIG, record | {"command": command, "range": seen_range(train)} | beside)
         return run
 
     @classmethod
     def open(cls, directory: str | Path) -> "TrainingRun":
         """A run that was started before."""
-        record = read_json(Path(directory) / CONFIG)
+        directory = Path(directory)
+        if not (directory / CONFIG).exists() and (runs := sorted((directory / "runs").glob(f"*/{CONFIG}"))):
+            some = ", ".join(str(path.parent) for path in runs[:3])
+            raise ValueError(f"run={str(directory)!r} is a comparison of {len(runs)} runs; name one of them: {some}, ...")
+        record = read_json(directory / CONFIG)
         task = Task.from_json(record["task"])
         spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
-        normaliser = Normaliser.from_json(record["normaliser"])
-        return cls(Path(directory), spec, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
+        beside = directory / record["data"] if "data" in record else Path(spec.path)
+        spec = spec.at(os.path.normpath(beside)) if beside.exists() and not Path(spec.path).is_absolute() else spec
+        return cls(directory, spec, task, Recipe.from_json(record["recipe"]), RunUnits.from_json(record), record["command"])
 
     def module(self) -> nn.Module:
         """The model with the best weights, ready to predict."""
@@ -78,8 +86,12 @@ class TrainingRun:
             "source": self.spec.to_json(),
             "task": self.task.to_json(),
             "recipe": self.recipe.to_json(),
-            "normaliser": self.normaliser.to_json(),
-        }
+        } | self.units.to_json()
+
+    @property
+    def range(self) -> dict[str, Any]:
+        """What training has seen of each input, as `seen_range` describes it; empty in runs from before it was kept."""
+        return read_json(self.directory / CONFIG).get("range", {})
 
     def check_environment(self) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""

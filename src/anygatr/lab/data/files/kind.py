@@ -16,6 +16,7 @@ class UserFiles(DatasetKind):
     """.npz and .h5 files with declared fields."""
 
     name = "files"
+    patience = 6
 
     def recognises(self, path: str) -> bool:
         """Never: fields that nobody declared cannot be known."""
