@@ -21,9 +21,10 @@ from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import baseline_metrics, target_weights
 from anygatr.lab.training.mirrors import mirror_bound
 from anygatr.lab.training.models import build, check_names
-from anygatr.lab.training.predict import predictions, write_arrays
+from anygatr.lab.training.predict import predictions
 from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import environment
+from anygatr.lab.training.write import write_arrays
 
 FILE = "experiment.json"
 SHOWN = 4
@@ -96,7 +97,7 @@ class ComparisonPlan:
             said = predictions(run, run.module(), shown, run.recipe.batch)
             arrays |= {f"prediction/{name}": x for name, x in said.items()} | _triangles(shown)
             path = self.directory / "predictions" / f"{model}.npz"
-            write_arrays(path, {name: x.numpy() for name, x in arrays.items()})
+            write_arrays(path, arrays)
 
 
 def _triangles(data: Dataset) -> dict[str, torch.Tensor]:

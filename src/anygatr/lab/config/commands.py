@@ -158,13 +158,16 @@ class PredictConfig(ThreadOptions):
     data: str
     """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
-    """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
+    """Where to write the predicted fields: .npz, .h5 or .csv; .vtp for surfaces, several of which are numbered."""
     batch: int | None = None
     """Samples at a time; default: 64, one surface."""
     inlet: tuple[float, float, float] | None = None
     """Of a surface, a point near the centre of its inlet cap, in the file's unit."""
     scale: float = 1.0
     """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
+    extensions: bool = True
+    """Of a surface, whether its ends are straight extensions of four diameters, as those of training: these are cut off and
+    not predicted. With --no-extensions all of it is predicted."""
     inflow: float | None = None
     """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,6 +67,10 @@ class DatasetKind(Protocol):
     def hint(self, missing: set[str]) -> str:
         """How to give inputs that a file for prediction lacks, as the end of an error message."""
         return ""
+
+    def refusal(self, found: Sequence[tuple[str, float, str]]) -> str | None:
+        """Why data whose inputs lie so far outside the range of training, as `range.outside` says, are not predicted on."""
+        return None
 
     def make(self, config: Any, bar: Progress) -> str:
         """Make the data set of a `config`, showing progress; returns what to say about it."""
