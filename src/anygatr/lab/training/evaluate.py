@@ -3,12 +3,10 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
@@ -16,6 +14,8 @@ from anygatr.lab.config.commands import EvaluateConfig
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
+from anygatr.lab.system.outputs import output_path
+from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.measure import SAMPLES, equivariance_error, is_blind, max_coefficient, mirror_error
 from anygatr.lab.training.metrics import TargetMetrics, baseline_metrics, residuals, sample_errors, summary_of
 from anygatr.lab.training.objective import predicted
@@ -31,15 +31,17 @@ TOKENS = 20_000
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     """The command: errors on every split, in the data's own units."""
     run = TrainingRun.open(config.run)
-    data = run.spec.at(config.data).load()
+    read = [run.spec.path] if config.data is None else [run.spec.path, config.data]
+    out = None if config.out is None else output_path(config.out, read, config.force)
+    data = run.spec.at(config.data, config.memory).load()
     metrics, _ = split_metrics(run, run.module(), data)
     baselines = baselines_of(run, data)
-    if config.out is not None:
-        write_json(Path(config.out), finished_row(run) | {"metrics": metrics})
+    if out is not None:
+        write_json(out, finished_row(run) | {"metrics": metrics})
     if config.json:
         print(json.dumps(metrics | {"baselines": baselines}))
     else:
-        Console().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
+        Terminal().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
         show_baselines(run, metrics, baselines)
     return metrics
 
@@ -51,7 +53,7 @@ def show_baselines(run: TrainingRun, metrics: Mapping[str, Any], baselines: Mapp
         return
     units = {name: unit for name, unit in run.spec.kind.units.items() if name in run.task.targets}
     title = f"{split}: the model and what it must beat"
-    Console().print(beaten_table(title, run.recipe.model, metrics[split], baselines[split], units))
+    Terminal().print(beaten_table(title, run.recipe.model, metrics[split], baselines[split], units))
 
 
 def finished_row(run: TrainingRun) -> dict[str, Any]:

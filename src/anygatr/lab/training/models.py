@@ -121,6 +121,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         reinsert=task.reinsert,
         pool=recipe.pool,
         dropout=recipe.dropout,
+        unit=None,  # the normaliser of a run has brought its fields to order one
     )
 
 

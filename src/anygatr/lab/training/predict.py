@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from anygatr.lab.config.commands import PredictConfig
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.range import outside
+from anygatr.lab.system.outputs import output_path
+from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.run import TrainingRun
-from anygatr.lab.training.write import on_whole_surface, write_arrays, write_surfaces
+from anygatr.lab.training.write import on_whole_surface, surface_paths, write_arrays, write_surfaces
 
 SUFFIXES = (".npz", ".h5", ".csv", ".vtp")
 
@@ -28,7 +29,11 @@ def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
     out = Path(config.out)
     if out.suffix not in SUFFIXES:
         raise ValueError(f"out={config.out!r} has the unknown suffix {out.suffix!r}; end it in {', '.join(SUFFIXES)}")
+    if config.batch is not None and config.batch < 1:
+        raise ValueError(f"batch={config.batch} must be at least 1")
     run = TrainingRun.open(config.run)
+    read = [config.data, run.spec.path]
+    output_path(out, read, config.force)
     data = run.spec.load_inputs(config.data, config)
     check_inputs(run, data, config.data)
     if out.suffix == ".vtp" and data.faces is None:
@@ -36,7 +41,8 @@ def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
     batch = config.batch or (64 if data.faces is None else 1)
     fields = predictions(run, run.module(), data, batch)
     if out.suffix == ".vtp":
-        written = write_surfaces(out, data, fields)
+        written = [output_path(path, read, config.force) for path in surface_paths(out, len(data))]
+        write_surfaces(written, data, fields)
     else:
         per: Any = run.task.per
         write_arrays(out, on_whole_surface(data, fields), replace(data, per=per))
@@ -44,9 +50,9 @@ def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
     places = str(out) if len(written) == 1 else f"{written[0]} to {written[-1]}"
     units = {name: f" in {unit}" for name, unit in run.spec.kind.units.items()}
     what = ", ".join(f"{name}{units.get(name, '')}" for name in run.task.targets)
-    Console().print(f"{len(data)} predictions of {what}: {places}", highlight=False, soft_wrap=True)
+    Terminal().print(f"{len(data)} predictions of {what}: {places}", highlight=False, soft_wrap=True)
     if data.surface is not None and len(data.surface.kept) < len(data.surface.points):
-        Console().print(
+        Terminal().print(
             f"{len(data.surface.kept)} of {len(data.surface.points)} vertices have a prediction; the others, nan, lie in "
             "the extensions at the ends (--no-extensions if there are none)",
             highlight=False,

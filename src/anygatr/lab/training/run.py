@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from anygatr.files.reading import reading
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
@@ -18,12 +19,38 @@ from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
-from anygatr.lab.training.state import environment, load_tensors
+from anygatr.lab.training.state import check_weights, environment, load_tensors
 from anygatr.lab.training.units import RunUnits
 
 CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
     "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",
 )  # fmt: skip
+
+FIELDS = {str: str}
+CONFIG_SHAPE = {
+    "source": {"path": str, "inputs": FIELDS, "targets": FIELDS, "dim": {int, None}, "per": {str, None}, "normalise": bool},
+    "task": {
+        "inputs": FIELDS,
+        "targets": FIELDS,
+        "dim": int,
+        "per": str,
+        "reinsert?": [str],
+        "vocabulary?": {str: [{str, int}]},
+    },
+    "recipe": {"model": str},
+    "normaliser": {"shift": {str: [float]}, "scale": {str: [float]}},
+    **{"per_token?": {str: float}, "weights?": {str: float}, "data?": str, "range?": {str: Any}},
+    "command": str,
+    "environment": {str: Any},
+}
+RESULT_SHAPE = {
+    "model": str,
+    "status": str,
+    "error": {str, None},
+    "parameters": int,
+    "steps": int,
+    "metrics": {str: {"mse": float, "median": float, "trimmed": float, "targets?": {str: {str: float}}}},
+}
 
 
 @dataclass(frozen=True)
@@ -59,17 +86,23 @@ class TrainingRun:
         if not (directory / CONFIG).exists() and (runs := sorted((directory / "runs").glob(f"*/{CONFIG}"))):
             some = ", ".join(str(path.parent) for path in runs[:3])
             raise ValueError(f"run={str(directory)!r} is a comparison of {len(runs)} runs; name one of them: {some}, ...")
-        record = read_json(directory / CONFIG)
-        task = Task.from_json(record["task"])
-        spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
+        path = directory / CONFIG
+        record = read_json(path, CONFIG_SHAPE)
+        with reading(path, "the configuration of a run"):
+            task = Task.from_json(record["task"])
+            spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
+            units, recipe = RunUnits.from_json(record), Recipe.from_json(record["recipe"])
+            if missing := {*task.inputs, *task.targets} - {*units.normaliser.scale}:
+                raise ValueError(f"normaliser.scale has no {', '.join(sorted(missing))}")
         beside = directory / record["data"] if "data" in record else Path(spec.path)
         spec = spec.at(os.path.normpath(beside)) if beside.exists() and not Path(spec.path).is_absolute() else spec
-        return cls(directory, spec, task, Recipe.from_json(record["recipe"]), RunUnits.from_json(record), record["command"])
+        return cls(directory, spec, task, recipe, units, record["command"])
 
     def module(self) -> nn.Module:
         """The model with the best weights, ready to predict."""
         module = build(self.task, self.recipe)
         weights, _ = load_tensors(self.directory / WEIGHTS)
+        check_weights(self.directory / WEIGHTS, weights, module)
         module.load_state_dict(weights)
         return module.eval()
 
@@ -77,7 +110,7 @@ class TrainingRun:
     def result(self) -> dict[str, Any] | None:
         """The row of a finished run."""
         path = self.directory / RESULT
-        return read_json(path) if path.exists() else None
+        return read_json(path, RESULT_SHAPE) if path.exists() else None
 
     def to_json(self) -> dict[str, Any]:
         """What makes this run this run."""
@@ -95,7 +128,7 @@ class TrainingRun:
 
     def check_environment(self) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""
-        then, now = read_json(self.directory / CONFIG)["environment"], environment()
+        then, now = read_json(self.directory / CONFIG, CONFIG_SHAPE)["environment"], environment()
         other = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if other:
             warnings.warn(
@@ -105,7 +138,7 @@ class TrainingRun:
             )
 
     def _check_same(self, record: dict[str, Any]) -> None:
-        there = read_json(self.directory / CONFIG)
+        there = read_json(self.directory / CONFIG, {})
         for part, ours in record.items():
             theirs = there.get(part)
             if theirs == ours:

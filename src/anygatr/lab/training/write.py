@@ -1,13 +1,13 @@
 """Predicted fields as files, each of which appears when it is complete: arrays, tables, surfaces."""
 
 import csv
-import os
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anygatr.files.whole import replacing
 from anygatr.lab.data.dataset import Dataset
 
 
@@ -17,20 +17,18 @@ def write_arrays(path: Path, fields: dict[str, Tensor], data: Dataset | None = N
     packed = data is not None and data.offsets is not None and data.surface is None
     layout = {"offsets": data.offsets} if data is not None and packed else {}
     arrays = {name: x.numpy() for name, x in (fields | layout).items() if x is not None}
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    if path.suffix == ".csv":
-        _write_csv(temporary, {name: x.numpy() for name, x in fields.items()}, data)
-    elif path.suffix == ".npz":
-        np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    else:
-        import h5py
+    with replacing(path) as temporary:
+        if path.suffix == ".csv":
+            _write_csv(temporary, {name: x.numpy() for name, x in fields.items()}, data)
+        elif path.suffix == ".npz":
+            with temporary.open("wb") as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
+        else:
+            import h5py
 
-        with h5py.File(temporary, "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+            with h5py.File(temporary, "w") as file:
+                for name, array in arrays.items():
+                    file[name] = array
 
 
 def _write_csv(path: Path, arrays: dict[str, np.ndarray], data: Dataset | None) -> None:
@@ -73,7 +71,13 @@ def on_whole_surface(data: Dataset, fields: dict[str, Tensor]) -> dict[str, Tens
     return whole
 
 
-def write_surfaces(path: Path, data: Dataset, predicted: dict[str, Tensor]) -> list[Path]:
+def surface_paths(path: Path, count: int) -> list[Path]:
+    """The files of `count` surfaces: the path itself, or numbered ones beside it."""
+    digits = len(str(count - 1))
+    return [path] if count == 1 else [path.with_stem(f"{path.stem}-{i:0{digits}d}") for i in range(count)]
+
+
+def write_surfaces(paths: list[Path], data: Dataset, predicted: dict[str, Tensor]) -> None:
     """A .vtp file per sample for ParaView: its nodes, triangles, inputs and predictions; `scored` marks trusted nodes.
 
     Nodes that are not scored lie near the cut ends, where a network is not trained. A surface from a file keeps all its
@@ -87,19 +91,15 @@ def write_surfaces(path: Path, data: Dataset, predicted: dict[str, Tensor]) -> l
     place = next(name for name, kind in data.input_kinds.items() if kind == "point")
     shown = {name: packed.fields[name] for name, kind in data.input_kinds.items() if kind == "scalar"}
     shown |= {name: x if data.offsets is not None else x.flatten(0, 1) for name, x in predicted.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
     if data.surface is not None:
         whole = on_whole_surface(packed, shown)
         scored = torch.zeros(len(data.surface.points), dtype=torch.bool)
         scored[data.surface.kept] = True if packed.scored is None else packed.scored
         arrays = {name: x.numpy() for name, x in (whole | {"scored": scored}).items()}
-        write_vtp(path, data.surface.points.numpy(), data.surface.faces.numpy(), arrays)
-        return [path]
+        write_vtp(paths[0], data.surface.points.numpy(), data.surface.faces.numpy(), arrays)
+        return
     if packed.scored is not None:
         shown["scored"] = packed.scored
-    digits = len(str(len(data) - 1))
-    paths = [path if len(data) == 1 else path.with_stem(f"{path.stem}-{i:0{digits}d}") for i in range(len(data))]
     for i, (start, end) in enumerate(zip(packed.offsets[:-1].tolist(), packed.offsets[1:].tolist(), strict=True)):
         arrays = {name: x[start:end].numpy() for name, x in shown.items()}
         write_vtp(paths[i], packed.fields[place][start:end].numpy(), packed.faces[i].numpy(), arrays)
-    return paths

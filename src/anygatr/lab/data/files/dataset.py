@@ -15,6 +15,7 @@ from anygatr.lab.data.files.checks import coincident_samples, require_finite
 from anygatr.lab.data.files.layout import with_offsets
 from anygatr.lab.data.kinds import base_kind, columns, declared_count, infer_dim, is_category, nearest
 from anygatr.lab.data.splits import split_name
+from anygatr.lab.system.memory import Budget
 
 Per = Literal["token", "sample"]
 FRACTIONS = {"val": 0.1, "eval": 0.1}
@@ -48,6 +49,7 @@ def load(
     _check_declaration(inputs, targets)
     kinds = dict(inputs) | dict(targets)
     parts = read_parts(source, only={*kinds, *RESERVED})
+    budget = Budget()
     for split, arrays in parts.items():
         for name in kinds:
             if name not in arrays:
@@ -55,6 +57,7 @@ def load(
                 raise ValueError(f"the field {name!r} is missing from data={str(source)!r}; {nearest(name, known)}")
             if not is_category(kinds[name]):
                 _require_numbers(name, arrays[name])
+            budget.take(f"data={str(source)!r}: the field {name!r} in float64", arrays[name].shape, 8)
     parts = {split: with_offsets(arrays) for split, arrays in parts.items()}
     classes = category_vocabulary(kinds, parts.values(), vocabulary or {})
     for arrays in parts.values():
