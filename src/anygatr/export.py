@@ -19,7 +19,6 @@ from torch.export import Dim, ExportedProgram
 from anygatr.files.whole import check_parent, replacing
 from anygatr.interface.model import Model
 from anygatr.networks.gatr import GATr
-from anygatr.spaces import kinds
 
 AXES = {0: Dim("samples", min=1), 1: Dim("tokens", min=1)}
 SAMPLES, TOKENS = 3, 7  # of the inputs that are traced: unlike each other, and unlike 1, which tracers take for a constant
@@ -87,8 +86,7 @@ def _example(net: GATr | Model, mask: bool) -> dict[str, Tensor]:
     inputs: dict[str, Tensor] = {}
     if isinstance(net, Model):
         for field in net.inputs.fields:
-            objects = [kinds.draw(net.geo, field.kind, SAMPLES, TOKENS) for _ in range(field.count)]
-            values = torch.cat(objects, -1).to(like)
+            values = field.draw(net.geo, SAMPLES, TOKENS).to(like)
             inputs[field.name] = values.squeeze(-1) if values.shape[-1] == 1 else values
     else:
         inputs["x"] = like.new_zeros(SAMPLES, TOKENS, net.inputs.mv, net.geometry.algebra.dim)

@@ -31,12 +31,15 @@ def model(
     origin: str | None = "mean",
     reinsert: Sequence[str] = (),
     unit: Unit = "data",
+    pool: str = "mean",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
 
     `geo` is a geometry or the name of one in 3D. A field's kind is one of `spaces.kinds.KINDS`, or "scalar*5" for five of
     them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
+    What belongs to a sample is the "mean" of what its tokens say, or with `pool="sum"` their sum: for targets that grow with
+    the number of tokens, such as an energy. Positions are means either way.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
     again to every query and key. `unit` is the length that is 1 for the network: a number, None for 1, or "data": the power
@@ -47,7 +50,7 @@ def model(
     under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
     the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, **options)
+    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, **options)
 
 
 class Model(nn.Module):
@@ -73,6 +76,7 @@ class Model(nn.Module):
         origin: str | None = "mean",
         reinsert: Sequence[str] = (),
         unit: Unit = None,
+        pool: str = "mean",
         **options: Any,
     ):
         super().__init__()
@@ -81,6 +85,7 @@ class Model(nn.Module):
         self.inputs = Inputs(self.geo, inputs)
         self.targets = Targets(self.geo, targets)
         self.per = _per(per, list(targets))
+        self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
         fields = self.geo, self.inputs, self.targets
         self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
@@ -118,8 +123,7 @@ class Model(nn.Module):
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
-                pooled = self.targets.read(tokens.pool(y), tokens.of_samples(origin))
-                out = {name: pooled[name] if self.per[name] == "sample" else value for name, value in out.items()}
+                out |= self._pooled(y, tokens, origin)
             out = self.units.leave(out)
         self.units.check_range(x, out.values())
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
@@ -159,6 +163,22 @@ class Model(nn.Module):
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 
+    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None) -> dict[str, Tensor]:
+        """The targets that belong to samples; those with a position are means, however the others are pooled."""
+        centre, found = tokens.of_samples(origin), {}
+        means = [
+            name
+            for name, per in self.per.items()
+            if per == "sample" and (self.pool == "mean" or name in self.targets.positional)
+        ]
+        if means:
+            mean = self.targets.read(tokens.pool(y), centre)
+            found = {name: mean[name] for name in means}
+        if others := [name for name, per in self.per.items() if per == "sample" and name not in means]:
+            total = self.targets.read(tokens.pool(y, self.pool), centre)
+            found |= {name: total[name] for name in others}
+        return found
+
     def _finished(self, field: Field, value: Tensor, tokens: Tokens) -> Tensor:
         """Zero at the padding, without the axis of a single number, in a dtype as wide as the coordinates'."""
         if tokens.mask is not None and self.per[field.name] == "token":
@@ -178,6 +198,12 @@ class Model(nn.Module):
         if field.name not in self.inputs.positional and (field.kind, field.count) != ("scalar", 1):
             raise ValueError(f"origin={origin!r} has kind {field.kind!r}; use 'mean', None, a scalar field or a position")
         return field.name
+
+
+def _checked_pool(pool: str) -> str:
+    if pool not in ("mean", "sum"):
+        raise ValueError(f"pool={pool!r} must be 'mean', or 'sum' for targets that grow with the number of tokens")
+    return pool
 
 
 def _per(per: str | Mapping[str, str], targets: list[str]) -> dict[str, str]:

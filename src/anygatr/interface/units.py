@@ -155,9 +155,8 @@ class DataUnits(Units):
 def _parts(geo: Geometry, field: Field, free: bool) -> tuple[Part, ...]:
     """The columns of a field by unit; `free` ones have the field's own."""
     units = ROLES | ({"free": field.name} if free else {})
-    return tuple(
-        Part(units.get(role), width, role == "position") for role, width in kinds.roles(geo, field.kind) * field.count
-    )
+    roles = kinds.roles(geo, field.kind) * (1 if field.is_coded else field.count)
+    return tuple(Part(units.get(role), width, role == "position") for role, width in roles)
 
 
 def _power_of_two(parts: list[Tensor]) -> float:

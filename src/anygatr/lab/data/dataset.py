@@ -12,6 +12,18 @@ from anygatr.lab.data.kinds import nearest
 
 
 @dataclass(frozen=True, eq=False)
+class WholeSurface:
+    """A surface as it is in its file, of which a sample has only some vertices."""
+
+    points: Tensor
+    """(N, 3), in the file's unit."""
+    faces: Tensor
+    """(M, 3)."""
+    kept: Tensor
+    """(n,): the vertex that each token of the sample is."""
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """B samples of tokens with named fields.
 
@@ -23,7 +35,7 @@ class Dataset:
     fields: dict[str, Tensor]
     """Inputs and targets by name."""
     kinds: dict[str, str]
-    """The kind of each field: point, vector, scalar, ..."""
+    """The kind of each field: point, vector, scalar, ..., or several side by side: scalar*5."""
     targets: tuple[str, ...]
     """Which of the fields are to be predicted."""
     dim: int
@@ -38,8 +50,12 @@ class Dataset:
     """The tokens that count for loss and metrics, (B, n) or (N,) of bool; all by default."""
     faces: tuple[Tensor, ...] | None = None
     """The triangles (m, 3) of each sample, where its tokens are the nodes of a surface."""
+    surface: WholeSurface | None = None
+    """Of a single sample that was read from a surface file, that surface."""
     reinsert: tuple[str, ...] = ()
     """Input fields that attention should see again in every block."""
+    vocabulary: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
+    """The classes of each category in the order of their codes, where a file holds names or numbers of its own."""
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values()))) if self.offsets is None else len(self.offsets) - 1

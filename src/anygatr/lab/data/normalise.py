@@ -101,7 +101,9 @@ def _unit(role: str, x: Tensor, length: float) -> tuple[float, float]:
         case "free" | "pseudo":
             return 0.0, _power_of_two(float(x.square().mean().sqrt()))
         case "invariant":
-            return float(x.mean()), _power_of_two(float(x.std(correction=0)))
+            mean, spread = float(x.mean()), float(x.std(correction=0))
+            # equal numbers seem to differ from their mean, by rounding
+            return mean, _power_of_two(spread if spread > 1e-12 * abs(mean) else 0.0)
         case _:
             return 0.0, 1.0
 

@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 Location = str | Path | Mapping[str, str | Path]
 
 SUFFIXES = (".npz", ".h5", ".hdf5")
-RESERVED = ("offsets", "mask", "split", "metadata")
+RESERVED = ("offsets", "ptr", "batch", "mask", "split", "metadata")
 """Arrays that describe the layout of a file and are no fields."""
 WHOLE = "all"
 """The name of the only part of a file that declares no splits."""
