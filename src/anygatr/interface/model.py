@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.sight import require_sight
 from anygatr.interface.tokens import Tokens
 from anygatr.networks.config import arguments
 from anygatr.networks.gatr import GATr
@@ -28,6 +29,8 @@ def model(
     per: str | Mapping[str, str] = "token",
     origin: str | None = "mean",
     reinsert: Sequence[str] = (),
+    invariants: bool = True,
+    init: str = "balanced",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -36,13 +39,21 @@ def model(
     them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
-    again to every query and key. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
+    again to every query and key. `invariants` adds to the scalar channels what is invariant in a token's own fields seen
+    from the origin: distances, lengths, inner products and, without mirrors, signed volumes; without them networks of P
+    cannot see positions in a scalar at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as
+    published. For the network of the paper pass invariants=False and init="paper". `options` go to `GATr`: multi_query,
+    dropout, rope, checkpoint.
 
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
-    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
-    the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
+    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. A target
+    that no weights can fit raises ValueError: P, without the join, makes vectors of planes, lines and rotations, but none of
+    points.
+    `anygatr.sight` says for each target which inputs it can depend on.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, **options)
+    made = Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, invariants, init=init, **options)
+    require_sight(made.geo, inputs, targets, invariants, origin, blocks)
+    return made
 
 
 class Model(nn.Module):
@@ -67,13 +78,16 @@ class Model(nn.Module):
         per: str | Mapping[str, str] = "token",
         origin: str | None = "mean",
         reinsert: Sequence[str] = (),
+        invariants: bool = False,  # as in checkpoints that do not say
         **options: Any,
     ):
         super().__init__()
         self.config = arguments(locals())
+        if not isinstance(invariants, bool):
+            raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
-        self.inputs = Inputs(self.geo, inputs)
-        self.targets = Targets(self.geo, targets)
+        self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
+        self.targets = Targets(self.geo, targets, weighted=invariants)
         self.per = _per(per, list(targets))
         self.origin = self._checked_origin(origin)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
@@ -125,6 +139,7 @@ class Model(nn.Module):
             "inputs": {field.name: field.kind for field in self.inputs.fields},
             "targets": {field.name: field.kind for field in self.targets.fields},
             "origin": self.origin,
+            "invariants": self.inputs.invariants,
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 

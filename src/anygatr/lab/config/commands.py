@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from anygatr.lab.config.recipe import Precision, Preset, Recipe, recipe
+from anygatr.lab.config.recipe import Precision, Preset, Recipe, Start, recipe
 
 Match = Literal["steps", "time", "params"]
 
@@ -69,6 +69,10 @@ class FitOptions:
     """Steps between validations."""
     patience: int | None = None
     """Stop after so many validations without a new best. Default: train to the last step."""
+    invariants: bool | None = None
+    """Give GATrs what is invariant in a token's own fields, such as lengths. Default: with laptop only."""
+    init: Start | None = None
+    """How the weights of GATrs start: paper, as published, or balanced. Default: balanced with laptop, else paper."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
     unit: float | None = None
@@ -78,7 +82,7 @@ class FitOptions:
     def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
         """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""
         names = ("steps", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "clip", "regulariser", "ema", "precision")
-        changes = {name: getattr(self, name) for name in (*names, "validate_every", "patience")}
+        changes = {name: getattr(self, name) for name in (*names, "validate_every", "patience", "invariants", "init")}
         return replace(recipe(self.preset or preset, model, seed=seed, size=size, **changes), origin=origin)
 
 

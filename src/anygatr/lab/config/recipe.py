@@ -1,10 +1,11 @@
 """Recipes: everything that decides a training run besides its data, and the presets they start from. Imports no torch."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
+Start = Literal["paper", "balanced"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Recipe:
     """Of the initial weights and the order of samples."""
     size: int | None = None
     """Training samples used, the first of the split; default: all."""
+    invariants: bool = False
+    """Whether GATrs get what is invariant in a token's own fields as scalars; the paper's do not."""
+    init: Start = "paper"
+    """How the weights of GATrs start: "balanced", or "paper" as published."""
     patience: int | None = None
     """Validations without a new best after which training stops before its last step; default: it never does."""
 
@@ -60,6 +65,8 @@ class Recipe:
             raise ValueError(f"ema={self.ema} must be a decay in [0, 1), for example 0.999; 0 switches it off")
         if self.precision not in ("32", "bf16"):
             raise ValueError(f"precision={self.precision!r} is unknown; choose '32' or 'bf16'")
+        if self.init not in get_args(Start):
+            raise ValueError(f"init={self.init!r} is unknown; choose from {', '.join(map(repr, get_args(Start)))}")
 
     @property
     def interval(self) -> int:
@@ -72,8 +79,9 @@ class Recipe:
         return self.lr * (self.lr_end / self.lr) ** (step // stair * stair / self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file; no patience is left out, so that older files stay the same."""
-        return {name: value for name, value in asdict(self).items() if name != "patience" or value is not None}
+        """Plain values for a run's configuration file; what older files do not have is left out where it is as it was."""
+        was = {"patience": None, "invariants": False, "init": "paper"}
+        return {name: value for name, value in asdict(self).items() if name not in was or value != was[name]}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Recipe":
@@ -95,7 +103,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 2_400, "batch": 16, "lr": 3e-3, "lr_end": 1e-4},
         "validate_every": 200,
     },
-    "laptop": {"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+    "laptop": {
+        **{"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+        **{"invariants": True, "init": "balanced"},
+    },
     "arteries": {"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 1, "lr": 3e-3, "lr_end": 1e-4},
     "paper_arteries": {"blocks": 10, "mv": 8, "s": 32, "heads": 4, "steps": 200_000, "batch": 8, "lr": 3e-4, "lr_end": 3e-6},
 }

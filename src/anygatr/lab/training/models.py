@@ -121,6 +121,8 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         per=task.per,
         origin=recipe.origin,
         reinsert=task.reinsert,
+        invariants=recipe.invariants,
+        init=recipe.init,
     )
 
 
