@@ -82,7 +82,8 @@ def _family(found: list[Tensor]) -> list[Tensor]:
 def _collect(geo: Geometry, kind: str, values: Tensor, origin: Tensor | None, anchored: bool, said: Said) -> None:
     """Take an object apart as its substitutes would; what they give the network as scalars is not repeated."""
     entry, pieces = kinds.lookup(kind), kinds.split(geo, kind, values)
-    simple = not entry.substitute or geo.space.time is not None
+    # energy and momentum are invariant one by one only where there are no boosts
+    simple = not entry.substitute or (geo.space.time is not None and entry.exists(geo.space))
     parts: Pieces = pieces if simple else entry.divide(geo, origin, *pieces)
     names = (kind,) if simple else entry.substitute
     known = simple or kinds.parts(geo, kind) != (kind,)
