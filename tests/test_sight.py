@@ -25,7 +25,7 @@ TASKS = [
     ({"wall": "plane", "position": "point"}, "scalar"),
     (FOUR, "pseudoscalar"),
 ]
-GEOMETRIES = [geometry(name, dim, mirrors) for name in ("E", "P", "iP") for dim in (2, 3) for mirrors in (True, False)]
+GEOMETRIES = [geometry(name, dim, mirrors) for name in ("E", "P", "iP", "C") for dim in (2, 3) for mirrors in (True, False)]
 
 
 def label(value):

@@ -64,6 +64,7 @@ def errors(geometry: str, number: str, shift: float, origin: str | None, seed: i
         origin=origin,
         invariants=False,
         init="paper",
+        unit=None,
     )
     data = bodies(shift, seed)
     expected, expected_gradient = results(copy.deepcopy(net).double(), data, None)

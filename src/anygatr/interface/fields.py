@@ -68,7 +68,7 @@ def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[
 
 
 class Inputs:
-    """Fields on their way in: x (..., channels, blades) and s (..., scalars).
+    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars).
 
     With `invariants` the scalars end with what is invariant in all objects of a token: `spaces.invariants`. Places count
     from the origin where they are `anchored` to one.
@@ -118,7 +118,7 @@ class Inputs:
     def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All fields as multivector and scalar channels, in the dtype of the values."""
         objects = [(field.kind, one) for field in self.fields for one in field.objects(self.geo, values[field.name])]
-        multivectors = [mv for kind, one in objects for mv in kinds.embed(self.geo, kind, one, origin)]
+        multivectors = [mv for kind, one in objects for mv in kinds.embed(self.geo.stored, kind, one, origin)]
         placed = list(zip(self.slots, multivectors, strict=True))
         channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
         scalars = [mv[..., 0] for slot, mv in placed if slot.kind == "scalar"]
@@ -161,16 +161,16 @@ class Targets:
             size = len(kinds.parts(self.geo, field.kind))
             objects = []
             for _ in range(field.count):
-                value = kinds.read(self.geo, field.kind, channels[:size], origin)
+                value = kinds.read(self.geo.stored, field.kind, channels[:size], origin)
                 if self.weighted and field.kind == "pseudoscalar":
-                    value = value + kinds.read(self.geo, "scalar", channels[:1]) * self._weight(channels[0])
+                    value = value + kinds.read(self.geo.stored, "scalar", channels[:1]) * self._weight(channels[0])
                 objects.append(value)
                 channels = channels[size:]
             out[field.name] = torch.cat(objects, -1)
         return out
 
     def _weight(self, mv: Tensor) -> Tensor:
-        return point_weight(self.geo, mv).unsqueeze(-1)
+        return point_weight(self.geo.stored, mv).unsqueeze(-1)
 
 
 def _points_are_odd(geo: Geometry) -> bool:

@@ -21,7 +21,6 @@ from anygatr.ops.stream import Add
 from anygatr.program.influence import NEVER, Terms, influence, made_by
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
-from anygatr.spaces.motions import act
 from anygatr.spaces.presets import geometry
 
 DRAWS = 8
@@ -187,7 +186,7 @@ def _mirrored(into: Inputs, fields: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _changes_sign(geo: Geometry) -> np.ndarray:
     """For each blade whether the mirror along the last axis changes its sign."""
-    return (geo.algebra.action(_mirror(geo)[1]).diagonal() < 0).numpy()
+    return (geo.basis.of(geo.algebra.action(_mirror(geo)[1])).diagonal() < 0).numpy()
 
 
 def _drawn(geo: Geometry, field: Field, rng: torch.Generator) -> Tensor:
@@ -196,8 +195,8 @@ def _drawn(geo: Geometry, field: Field, rng: torch.Generator) -> Tensor:
 
 def _orders(geo: Geometry, kind: str, x: Tensor, part: int) -> tuple[np.ndarray, np.ndarray]:
     """For each blade the order in which it grows with the data, and 0 where it is there without them."""
-    mv, doubled, tiny = (kinds.embed(geo, kind, scale * x)[part].abs().amax(0) for scale in (1.0, 2.0, 1e-6))
-    varies = kinds.embed(geo, kind, x)[part].std(0) > SMALL
+    mv, doubled, tiny = (kinds.embed(geo.stored, kind, scale * x)[part].abs().amax(0) for scale in (1.0, 2.0, 1e-6))
+    varies = kinds.embed(geo.stored, kind, x)[part].std(0) > SMALL
     growth = (doubled / mv.clamp(min=SMALL)).clamp(min=1).log2().round().clamp(min=1)
     never = torch.full_like(mv, NEVER)
     return torch.where(varies, growth, never).numpy(), torch.where(tiny > 1e-3, 0 * mv, never).numpy()
@@ -206,8 +205,8 @@ def _orders(geo: Geometry, kind: str, x: Tensor, part: int) -> tuple[np.ndarray,
 def _signs(geo: Geometry, kind: str, x: Tensor, part: int) -> tuple[int, ...]:
     """0 if mirrored data become the mirrored multivector, 1 if minus that, both if neither."""
     mirror, versor = _mirror(geo)
-    moved = kinds.embed(geo, kind, kinds.move(geo, kind, x, mirror, mirror.new_zeros(len(mirror))))[part]
-    acted = act(geo, versor, kinds.embed(geo, kind, x)[part], "tokens")
+    moved = kinds.embed(geo.stored, kind, kinds.move(geo, kind, x, mirror, mirror.new_zeros(len(mirror))))[part]
+    acted = kinds.embed(geo.stored, kind, x)[part] @ geo.basis.of(geo.algebra.action(versor)).T
     even, odd = (bool((moved - sign * acted).abs().max() < SMALL) for sign in (1, -1))
     return (0, 1) if even == odd else (0,) if even else (1,)
 
@@ -240,6 +239,6 @@ def _read(out: Targets, field: Field, mv: Tensor) -> tuple[Tensor, Tensor]:
     """What is read of the sum of an even and an odd part, split into what follows mirrors and what goes the other way."""
     geo, (mirror, versor) = out.geo, _mirror(out.geo)
     y = out.read(mv[0] + mv[1])[field.name]
-    mirrored = out.read(act(geo, versor, mv[0] - mv[1], "tokens"))[field.name]
+    mirrored = out.read((mv[0] - mv[1]) @ geo.basis.of(geo.algebra.action(versor)).T)[field.name]
     back = [kinds.move(geo, field.kind, one, mirror, mirror.new_zeros(len(mirror))) for one in field.objects(geo, mirrored)]
     return (y + torch.cat(back, -1)) / 2, (y - torch.cat(back, -1)) / 2

@@ -151,14 +151,14 @@ def _compared(feature: Feature, q: Terms, k: Terms) -> Terms:
     """What a feature makes of queries and keys: the inner product pairs blades, others are taken to read all of theirs."""
     blades = list(getattr(feature, "blades", range(q.order.shape[-1])))
     if isinstance(feature, Inner):
-        return (q.at(blades) * k.at(list(getattr(feature, "key_blades", blades)))).total()
+        return (q.at(blades) * k.at(feature.key_blades)).total()
     both, weight = q.at(blades).total() * k.at(blades).total(), getattr(feature, "weight", None)
     return both if weight is None else both * q.at([weight]) * k.at([weight])  # a point without weight vanishes
 
 
 def _size(plan: NormPlan, x: Terms) -> Terms:
-    pairs = [(pair[0], pair[1] if len(pair) > 2 else pair[0]) for group in plan.groups for pair in group]
-    return (x.at([b for b, _ in pairs]) * x.at([c for _, c in pairs])).total()
+    pairs = [pair for group in plan.groups for pair in group]
+    return (x.at([pair.blade for pair in pairs]) * x.at([pair.partner for pair in pairs])).total()
 
 
 def _union(parts: Sequence[Terms]) -> Terms:

@@ -123,6 +123,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         reinsert=task.reinsert,
         invariants=recipe.invariants,
         init=recipe.init,
+        unit=None,  # the normaliser of a run has brought its fields to order one
     )
 
 
