@@ -92,7 +92,7 @@ def test_the_table_that_started_it():
         assert sight(name, {"v": "vector"}, {"length": "scalar"})["length"].influences == {"v": 1}
     assert not sight("P", BODIES, {"force": "vector"})["force"].reachable
     assert sight("P", BODIES, {"energy": "scalar"}, invariants=False)["energy"].blind == ("position", "velocity")
-    assert str(sight("P", BODIES, {"force": "vector"})["force"]) == "cannot be reached: always zero"
+    assert str(sight("P", BODIES, {"force": "vector"})["force"]) == "cannot be reached"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Train one geometry on one task for a bounded number of steps, on new samples in every step."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, pi
 from typing import Any
 
@@ -16,7 +16,7 @@ from benchmarks.blindspots.tasks import Task
 class Budget:
     """The same for every cell."""
 
-    steps: int = 1500
+    steps: int = 1000
     batch: int = 64
     lr: float = 3e-3
     mv: int = 8
@@ -32,7 +32,14 @@ def cell(task: Task, name: str, dim: int, mirrors: bool, budget: Budget, seed: i
     torch.manual_seed(seed)
     try:
         net = model(
-            geo, task.inputs, {"y": task.target}, (budget.mv, budget.s), budget.blocks, budget.heads, per=task.per, **options
+            geo,
+            task.inputs,
+            {"y": task.target},
+            (budget.mv, budget.s),
+            budget.blocks,
+            budget.heads,
+            per=task.per,
+            **{"unit": None} | options,
         )
     except ValueError as reason:
         return {"refused": str(reason)}
@@ -54,6 +61,20 @@ def cell(task: Task, name: str, dim: int, mirrors: bool, budget: Budget, seed: i
     spent = {"steps": budget.steps, "seconds": round(time.process_time() - began, 1), "seed": seed}
     variance = float((y - y.mean(0)).square().mean())
     return {"error": float(f"{float(error) / variance:.4g}"), "variance": float(f"{variance:.4g}")} | spent
+
+
+def follows_mirrors(task: Task, name: str, dim: int, mirrors: bool) -> bool:
+    """Whether a network with random weights gives the mirrored prediction for the mirrored data of this task.
+
+    Almost all weights agree on it. Three points lie in a plane, which is a mirror: of those also iP follows.
+    """
+    torch.manual_seed(0)
+    geo = replace(geometry(name, dim, mirrors), init="kaiming")
+    net = model(geo, task.inputs, {"y": task.target}, (8, 8), 4, 2, per=task.per, unit=None).double()
+    fields, _ = task.draw(32, dim, torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        y, mirrored = (net(**data)["y"] for data in (fields, task.mirrored(fields, dim)))
+    return bool((y - task.mirrored_target(mirrored, dim)).abs().max() < 1e-9 * y.abs().max())
 
 
 def mirror_bound(task: Task, dim: int, samples: int = 4096) -> float:

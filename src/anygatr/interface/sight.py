@@ -29,6 +29,10 @@ SMALL = 1e-9
 CANDIDATES = ("E", "P", "iP", "C")
 
 
+class UnreachableError(ValueError):
+    """No weights can make a model predict a target."""
+
+
 @dataclass(frozen=True)
 class TargetSight:
     """What can be predicted of one target, as mirrors do with it."""
@@ -58,9 +62,9 @@ class TargetSight:
 
     def __str__(self) -> str:
         if not self.reachable:
-            return "cannot be reached: always zero"
+            return "cannot be reached"
         if self.constant:
-            return "cannot see any input: always the same"
+            return "cannot see any input"
         text = f"order {min(self.influences.values())}, {self.blocks} block{'s' * (self.blocks != 1)}"
         text += "; follows mirrors" if self.follows_mirrors else ""
         return text + (f"; cannot see {', '.join(self.blind)}" if self.blind else "")
@@ -128,7 +132,7 @@ def require_sight(
             continue
         remedies = _remedies(geo, inputs, target, invariants, origin)
         why = "none of them has any influence on it" if target.reachable else f"nothing made of them is a {target.kind}"
-        raise ValueError(
+        raise UnreachableError(
             f"geometry {geo.name!r} cannot predict the {target.kind} {target.name!r} from "
             f"{', '.join(f'{name}:{kind}' for name, kind in inputs.items())}: {why}, whatever the weights; "
             + (f"use {' or '.join(remedies)}" if remedies else "no preset can: add an input that it depends on")

@@ -20,6 +20,7 @@ EXPERIMENT_SHAPE = {
     "data": {"fields?": {str: str}, "targets?": {str: str}, "units?": {str: str}, "dim?": int, "per?": str},
     **{"models?": [str], "sizes?": [int], "seeds?": [int], "environment?": {str: Any}, "settings?": {str: {str: Any}}},
     "recipes?": {str: {str: Any}},
+    **{"unable?": {str: str}, "unseen?": {str: [str]}},
 }
 """What is asked of experiment.json."""
 
