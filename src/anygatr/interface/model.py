@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.sight import require_sight
 from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
@@ -32,6 +33,8 @@ def model(
     reinsert: Sequence[str] = (),
     unit: Unit = "data",
     pool: str = "mean",
+    invariants: bool = True,
+    init: str = "balanced",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -46,11 +49,22 @@ def model(
     of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
     dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
+    `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
+    lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
+    at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as published. For the network of the
+    paper pass invariants=False and init="paper".
+
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
-    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
-    the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
+    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. A target
+    that no weights can fit raises ValueError: P, without the join, makes vectors of planes, lines and rotations, but none of
+    points.
+    `anygatr.sight` says for each target which inputs it can depend on.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, **options)
+    made = Model(
+        geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, invariants, init=init, **options
+    )
+    require_sight(made.geo, inputs, targets, invariants, origin, blocks)
+    return made
 
 
 class Model(nn.Module):
@@ -77,13 +91,16 @@ class Model(nn.Module):
         reinsert: Sequence[str] = (),
         unit: Unit = None,
         pool: str = "mean",
+        invariants: bool = False,  # as in checkpoints that do not say
         **options: Any,
     ):
         super().__init__()
         self.config = arguments(locals())
+        if not isinstance(invariants, bool):
+            raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
-        self.inputs = Inputs(self.geo, inputs)
-        self.targets = Targets(self.geo, targets)
+        self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
+        self.targets = Targets(self.geo, targets, weighted=invariants)
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
@@ -160,6 +177,7 @@ class Model(nn.Module):
             "inputs": {field.name: field.kind for field in self.inputs.fields},
             "targets": {field.name: field.kind for field in self.targets.fields},
             "origin": self.origin,
+            "invariants": self.inputs.invariants,
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 

@@ -121,6 +121,8 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         reinsert=task.reinsert,
         pool=recipe.pool,
         dropout=recipe.dropout,
+        invariants=recipe.invariants,
+        init=recipe.init,
         unit=None,  # the normaliser of a run has brought its fields to order one
     )
 
