@@ -15,6 +15,7 @@ from anygatr.lab.baselines.transformer import NORMS, Transformer
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.task import Task
+from anygatr.lab.system.effort import check_effort
 from anygatr.nn.width import Width
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import PRESETS, geometry
@@ -23,6 +24,7 @@ from anygatr.spaces.presets import PRESETS, geometry
 def build(task: Task, recipe: Recipe) -> nn.Module:
     """The model of a recipe for a task, with weights drawn from torch's global generator."""
     check_names([recipe.model])
+    check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
     return MODELS[recipe.model.split(",")[0]](task, recipe)
 
 
