@@ -67,7 +67,7 @@ class Tokens:
                     f"{name} has shape {tuple(x.shape)}; packed fields have one row per token ({count}) or per sample "
                     f"({len(offsets) - 1})"
                 )
-        return cls(_checked(inputs, rows), None, offsets, sample)
+        return cls(_checked(inputs, rows), None, offsets.long(), sample)
 
     def origin(self, inputs: Inputs, rule: str | None) -> Tensor | None:
         """The origin of every token: "mean" of the first positions, weighted by a scalar field, or mean of a field's own."""

@@ -16,6 +16,7 @@ from anygatr.lab.config.model_names import base_name, has_mirrors, overrides
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.task import Task
+from anygatr.lab.system.effort import check_effort
 from anygatr.nn.width import Width
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import PRESETS, geometry
@@ -26,6 +27,7 @@ def build(task: Task, recipe: Recipe) -> nn.Module:
     check_names([recipe.model])
     if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
         raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
+    check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
     return MODELS[base_name(recipe.model)](task, recipe)
 
 
