@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.algebra import Algebra
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
+from anygatr.spaces.stream_basis import ProductTerm, StreamBasis
 
 # axes: g factors, p products, k blades
 TERMS = 512  # that are gathered at once: each takes the memory of a blade
-Entries = tuple[tuple[int, int, int, int], ...]  # target blade, left blade, right blade, sign
+Entries = tuple[ProductTerm, ...]
 
 
 class Term(NamedTuple):
@@ -73,10 +73,10 @@ class ProductPlan:
 
 
 @lru_cache(maxsize=64)
-def product_plan(algebra: Algebra, names: tuple[str, ...], odd: tuple[bool, ...] = ()) -> ProductPlan:
+def product_plan(basis: StreamBasis, names: tuple[str, ...], odd: tuple[bool, ...] = ()) -> ProductPlan:
     """The plan of h -> (h_0 * h_1, h_2 * h_3, ...), one pair of factors for each product; `odd` ones times a number."""
     odd = odd or (False,) * len(names)
-    terms = tuple(Term(_entries(algebra, name), p, 2 * p, 2 * p + 1, odd[p]) for p, name in enumerate(names))
+    terms = tuple(Term(basis.terms(name), p, 2 * p, 2 * p + 1, odd[p]) for p, name in enumerate(names))
     return ProductPlan(terms, (len(names), 2 * len(names), 2 * len(names)))
 
 
@@ -108,14 +108,16 @@ class Product(Op):
     groups: tuple[tuple[int, int], ...]
 
     def tables(self) -> dict[str, Tensor]:
-        """For each product and group of target blades: which signed left blade meets every right blade."""
+        """For each product and group of target blades: which signed left blade meets which right blade."""
         blades, tables = self.groups[-1][1], {}
         for p, term in enumerate(self.plan.terms):
-            index = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
+            left = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
+            right, met = torch.zeros(blades, blades, dtype=torch.int64), [0] * blades
             for k, i, j, sign in term.entries:
-                index[k, j] = i if sign > 0 else blades + i
+                left[k, met[k]], right[k, met[k]] = i if sign > 0 else blades + i, j
+                met[k] += 1
             for g, (start, stop) in enumerate(self.groups):
-                tables[f"gather_{p}_{g}"] = index[start:stop].flatten()
+                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
         return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor]:
@@ -127,7 +129,7 @@ class Product(Op):
             factors = h.unflatten(-1, (count, h.shape[-1] // count)).movedim(-2, 0).flatten(2).unbind()
             out = []
             for p, term in enumerate(self.plan.terms):
-                tables = parameters[p * groups : (p + 1) * groups]
+                tables = parameters[2 * p * groups : 2 * (p + 1) * groups]
                 product = _evaluate(factors[term.left], factors[term.right], term.entries, tables)
                 product = product.view(*h.shape[:-1], h.shape[-1] // count)
                 out.append(product * reference.to(h.dtype) if term.odd else product)
@@ -158,20 +160,21 @@ def even(plan: ProductPlan) -> ProductPlan:
     return replace(plan, terms=tuple(term._replace(odd=False) for term in plan.terms))
 
 
-def _evaluate(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
+def _evaluate(a: Tensor, b: Tensor, entries: Entries, tables: Tensors) -> Float[Tensor, "k n"]:
     """One product: term by term on a CPU, where a pass over one blade stays in the cache, elsewhere in few launches."""
-    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, gathers)
+    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, tables)
 
 
 def _by_terms(a: Tensor) -> bool:
     return a.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _by_gathers(a: Tensor, b: Tensor, gathers: Tensors) -> Float[Tensor, "k n"]:
-    """sum_j (signed a)[gather_kj] b_j, group by group of targets k."""
+def _by_gathers(a: Tensor, b: Tensor, tables: Tensors) -> Float[Tensor, "k n"]:
+    """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k."""
     signed = torch.cat([a, -a, torch.zeros_like(a[:1])])
-    terms = (signed.index_select(0, gather).unflatten(0, (-1, len(b))) for gather in gathers)  # type: ignore[arg-type]
-    return torch.cat([(term * b).sum(1) for term in terms])
+    pairs = zip(tables[::2], tables[1::2], strict=True)
+    terms = (signed.index_select(0, left) * b.index_select(0, right) for left, right in pairs)  # type: ignore[arg-type]
+    return torch.cat([term.unflatten(0, (-1, len(b))).sum(1) for term in terms])
 
 
 class _ByTerms(torch.autograd.Function):
@@ -219,13 +222,7 @@ class _ByTerms(torch.autograd.Function):
         return _ByTerms.apply(a, b, entries), 1
 
 
-@lru_cache(maxsize=64)
-def _entries(algebra: Algebra, product: str) -> Entries:
-    index, sign = algebra.table(product)
-    return tuple((k, int(index[k, j]), j, int(sign[k, j])) for k, j in sign.nonzero().tolist())
-
-
 @lru_cache(maxsize=256)
 def _permuted(entries: Entries, order: tuple[int, int, int]) -> Entries:
     """Exchange the roles of the three blades; sorted by target, so that the blade being summed stays in cache."""
-    return tuple(sorted((e[order[0]], e[order[1]], e[order[2]], e[3]) for e in entries))
+    return tuple(sorted(ProductTerm(e[order[0]], e[order[1]], e[order[2]], e.sign) for e in entries))

@@ -9,7 +9,7 @@ from anygatr.spaces.space import HasSpace
 
 def embed_scalar(geo: HasSpace, s: Float[Tensor, "*batch"]) -> Multivector:
     """The scalar s."""
-    return finite(s, "s").unsqueeze(-1) * geo.space.algebra["1"].to(s)
+    return finite(s, "s").unsqueeze(-1) * geo.space.tables.one.to(s)
 
 
 def extract_scalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
@@ -19,7 +19,7 @@ def extract_scalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
 
 def embed_pseudoscalar(geo: HasSpace, s: Float[Tensor, "*batch"]) -> Multivector:
     """The pseudoscalar s I, which changes sign under mirrors."""
-    return finite(s, "s").unsqueeze(-1) * geo.space.algebra.pseudoscalar.to(s)
+    return finite(s, "s").unsqueeze(-1) * geo.space.tables.pseudoscalar.to(s)
 
 
 def extract_pseudoscalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
