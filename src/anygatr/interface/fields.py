@@ -104,7 +104,7 @@ class Inputs:
         self.slots = _pack(geo, self.fields)
         self.anchored = anchored or not geo.space.has_infinity
         channels = 1 + max((slot.channel for slot in self.slots if slot.channel is not None), default=-1)
-        objects = [field.kind for field in self.fields for _ in range(field.count)] if invariants else []
+        objects = [field.part for field in self.fields for _ in range(field.count)] if invariants else []
         self.invariants = door.count(geo, objects, self.anchored)
         self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots) + self.invariants)
 
