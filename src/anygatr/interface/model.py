@@ -95,6 +95,7 @@ class Model(nn.Module):
         **options: Any,
     ):
         super().__init__()
+        unit = float(unit) if type(unit) is int else unit  # integers in a checkpoint are taken for sizes
         self.config = arguments(locals())
         if not isinstance(invariants, bool):
             raise ValueError(f"invariants={invariants!r} must be True or False")
