@@ -101,7 +101,7 @@ class Model(nn.Module):
             raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
         self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
-        self.targets = Targets(self.geo, targets, weighted=invariants)
+        self.targets = Targets(self.geo, targets, signed=invariants and self.inputs.have_points)
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
