@@ -78,6 +78,8 @@ class FitOptions:
     pool: Pool | None = None
     """Targets of whole samples are the mean of what their tokens say, or the sum, for those that grow with the number of
     tokens, such as an energy."""
+    conservative: bool = False
+    """Predict forces as the gradient of the energy that is predicted beside them: --target energy:scalar forces:vector."""
     weight_decay: float | None = None
     """Pull of all weights towards zero, decoupled from the gradient, for example 0.01."""
     dropout: float | None = None
@@ -104,7 +106,7 @@ class FitOptions:
         """
         if self.epochs is not None and self.steps is not None:
             raise ValueError(f"epochs={self.epochs} and steps={self.steps} were both given; choose one of them")
-        sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool")
+        sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool", "conservative")
         names = (*sizes, "clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout")
         start = recipe(self.preset or preset, model, **{name: getattr(self, name) for name in names})
         waits = patience if self.patience is None else self.patience or None

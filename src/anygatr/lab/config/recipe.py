@@ -13,7 +13,7 @@ LARGEST = 10**15
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 Pool = Literal["mean", "sum"]
-NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs")
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative")
 """Settings that the first runs did not have."""
 
 
@@ -63,6 +63,8 @@ class Recipe:
     """Decoupled weight decay, as in AdamW; 0 is Adam."""
     dropout: float = 0.0
     """Share of the channels of a GATr that are dropped behind each attention and MLP in training."""
+    conservative: bool = False
+    """Whether forces are the gradient of the energy that is predicted with them."""
     epochs: float | None = None
     """Passes over the training samples from which the steps were counted, if they were."""
 
