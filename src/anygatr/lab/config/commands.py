@@ -10,6 +10,7 @@ from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, recipe
 from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
+Logger = Literal["tensorboard", "mlflow", "wandb"]
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,11 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Use only the first samples of the training split."""
     seed: int = 0
     """Of the initial weights and the order of samples."""
+    log: tuple[Logger, ...] = ()
+    """Write metrics also to tensorboard, mlflow (MLFLOW_TRACKING_URI, else files in the run's directory) or wandb (offline,
+    unless WANDB_MODE says otherwise)."""
     tensorboard: bool = False
-    """Write TensorBoard events beside metrics.jsonl."""
+    """The same as --log tensorboard."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:

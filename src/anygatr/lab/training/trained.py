@@ -12,7 +12,7 @@ from anygatr.files.whole import replacing
 from anygatr.interface.conservative import ConservativeModel
 from anygatr.interface.model import Model
 from anygatr.interface.scaled import ScaledModel
-from anygatr.lab.data.files.categories import to_codes
+from anygatr.lab.data.categories import to_codes
 from anygatr.lab.data.kinds import columns, is_category, nearest
 from anygatr.lab.training.run import CONFIG, RESULT, WEIGHTS, TrainingRun
 from anygatr.testing import Certificate, certify

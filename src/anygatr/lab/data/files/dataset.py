@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from anygatr.lab.data.categories import Vocabulary, category_vocabulary, to_codes
 from anygatr.lab.data.dataset import Dataset, join_splits
 from anygatr.lab.data.files.arrays import RESERVED, WHOLE, Arrays, Location, checked_offsets, read_parts
-from anygatr.lab.data.files.categories import Vocabulary, category_vocabulary, to_codes
 from anygatr.lab.data.files.checks import coincident_samples, require_finite
 from anygatr.lab.data.files.layout import with_offsets
 from anygatr.lab.data.kinds import base_kind, columns, declared_count, infer_dim, is_category, nearest
