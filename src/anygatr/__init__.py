@@ -22,6 +22,7 @@ _HOME = {
     "ConditionalGATr": "networks.conditional",
     "AxialGATr": "networks.axial",
     "model": "interface.model",
+    "sight": "interface.sight",
     "summary": "costs",
     "backend": "execution",
     "backends": "execution",

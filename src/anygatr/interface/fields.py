@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from anygatr.nn.width import Width
+from anygatr.spaces import invariants as door
 from anygatr.spaces import kinds
+from anygatr.spaces.embeddings.points import point_weight
 from anygatr.spaces.geometry import Geometry
 
 
@@ -90,14 +92,21 @@ def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[
 
 
 class Inputs:
-    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars)."""
+    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars).
 
-    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
+    With `invariants` the scalars end with what is invariant in all objects of a token: `spaces.invariants`. Places count
+    from the origin where they are `anchored` to one.
+    """
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str], invariants: bool = False, anchored: bool = True):
         self.geo = geo
         self.fields = declare(geo, declaration, "inputs")
         self.slots = _pack(geo, self.fields)
+        self.anchored = anchored or not geo.space.has_infinity
         channels = 1 + max((slot.channel for slot in self.slots if slot.channel is not None), default=-1)
-        self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots))
+        objects = [field.part for field in self.fields for _ in range(field.count)] if invariants else []
+        self.invariants = door.count(geo, objects, self.anchored)
+        self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots) + self.invariants)
 
     def __getitem__(self, name: str) -> Field:
         found = next((field for field in self.fields if field.name == name), None)
@@ -132,22 +141,27 @@ class Inputs:
 
     def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All fields as multivector and scalar channels, in the dtype of the values."""
-        multivectors: list[Tensor] = []
-        for field in self.fields:
-            for one in field.objects(self.geo, values[field.name]):
-                multivectors += kinds.embed(self.geo.stored, field.part, one, origin)
+        objects = [(field.part, one) for field in self.fields for one in field.objects(self.geo, values[field.name])]
+        multivectors = [mv for kind, one in objects for mv in kinds.embed(self.geo.stored, kind, one, origin)]
         placed = list(zip(self.slots, multivectors, strict=True))
         channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
         scalars = [mv[..., 0] for slot, mv in placed if slot.kind == "scalar"]
         x = torch.stack(channels, -2)  # type: ignore[arg-type]
-        return x, torch.stack(scalars, -1) if scalars else x.new_zeros(*x.shape[:-2], 0)
+        s = torch.stack(scalars, -1) if scalars else x.new_zeros(*x.shape[:-2], 0)
+        if self.invariants:
+            s = torch.cat([s, door.invariants(self.geo, objects, origin, self.anchored).to(x.dtype)], -1)
+        return x, s
 
 
 class Targets:
-    """Fields on their way out, each part of each object read from a channel of its own."""
+    """Fields on their way out, each part of each object read from a channel of its own.
 
-    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
-        self.geo = geo
+    Where points change sign under mirrors, so does a scalar made of an odd number of them, such as a signed volume. There a
+    pseudoscalar is, if `weighted`, read as its own coefficient plus the scalar part times the weight of the point.
+    """
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str], weighted: bool = False):
+        self.geo, self.weighted = geo, weighted and bool(len(geo.symmetry.mirrors)) and _points_are_odd(geo)
         self.fields = declare(geo, declaration, "targets")
         if coded := next((field for field in self.fields if field.is_coded), None):
             raise ValueError(
@@ -164,7 +178,10 @@ class Targets:
     @property
     def grades(self) -> tuple[int, ...]:
         """The grades that fields are read from."""
-        return tuple(sorted(set().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))))
+        asked = set[int]().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))
+        if self.weighted and any(field.kind == "pseudoscalar" for field in self.fields):
+            asked |= kinds.filled(self.geo, "scalar") | kinds.filled(self.geo, "point")
+        return tuple(sorted(asked))
 
     def read(self, x: Tensor, origin: Tensor | None = None) -> dict[str, Tensor]:
         """Every field from multivector channels (..., channels, blades), with its columns on the last axis."""
@@ -173,10 +190,24 @@ class Targets:
             size = len(kinds.parts(self.geo, field.kind))
             objects = []
             for _ in range(field.count):
-                objects.append(kinds.read(self.geo.stored, field.kind, channels[:size], origin))
+                value = kinds.read(self.geo.stored, field.kind, channels[:size], origin)
+                if self.weighted and field.kind == "pseudoscalar":
+                    value = value + kinds.read(self.geo.stored, "scalar", channels[:1]) * self._weight(channels[0])
+                objects.append(value)
                 channels = channels[size:]
             out[field.name] = torch.cat(objects, -1)
         return out
+
+    def _weight(self, mv: Tensor) -> Tensor:
+        return point_weight(self.geo.stored, mv).unsqueeze(-1)
+
+
+def _points_are_odd(geo: Geometry) -> bool:
+    """Whether a mirror through a point turns the multivector of that point into its negative."""
+    if "point" not in geo.kinds or geo.point == "relative":
+        return False
+    point = geo.embed_point(torch.zeros(len(geo.axes), dtype=torch.float64))
+    return bool(torch.allclose(geo.symmetry.act(geo.algebra[geo.axes[-1]], point), -point))
 
 
 def _pack(geo: Geometry, fields: tuple[Field, ...]) -> tuple[Slot, ...]:

@@ -1,14 +1,14 @@
 """Coordinates in, coordinates out: a network between named fields of R^d."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.sight import require_sight
 from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
@@ -16,6 +16,7 @@ from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
 from anygatr.reach import Narrowing, narrow
+from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
@@ -32,6 +33,8 @@ def model(
     reinsert: Sequence[str] = (),
     unit: Unit = "data",
     pool: str = "mean",
+    invariants: bool = True,
+    init: str = "balanced",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -46,11 +49,22 @@ def model(
     of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
     dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
+    `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
+    lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
+    at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as published. For the network of the
+    paper pass invariants=False and init="paper".
+
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
-    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
-    the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
+    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. A target
+    that no weights can fit raises ValueError: P, without the join, makes vectors of planes, lines and rotations, but none of
+    points.
+    `anygatr.sight` says for each target which inputs it can depend on.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, **options)
+    made = Model(
+        geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, invariants, init=init, **options
+    )
+    require_sight(made.geo, inputs, targets, invariants, origin, blocks)
+    return made
 
 
 class Model(nn.Module):
@@ -77,13 +91,16 @@ class Model(nn.Module):
         reinsert: Sequence[str] = (),
         unit: Unit = None,
         pool: str = "mean",
+        invariants: bool = False,  # as in checkpoints that do not say
         **options: Any,
     ):
         super().__init__()
         self.config = arguments(locals())
+        if not isinstance(invariants, bool):
+            raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
-        self.inputs = Inputs(self.geo, inputs)
-        self.targets = Targets(self.geo, targets)
+        self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
+        self.targets = Targets(self.geo, targets, weighted=invariants)
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
@@ -105,18 +122,21 @@ class Model(nn.Module):
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
-        tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        if isinstance(self.units, DataUnits) and self.units.values is None:
-            self.units.take_first(tokens, tokens.origin(self.inputs, self.origin))
-        tokens = replace(tokens, values=self.units.enter(tokens.values))
-        first = next(iter(tokens.values.values()))
         weights = next(self.parameters()).dtype
-        # reduced precision is for the network alone: coordinates far from the origin would lose their digits
-        with without_autocast(first):
-            origin = tokens.origin(self.inputs, self.origin)
-            x, s = self.inputs.embed(tokens.values, origin)
-        y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=offsets)
-        with without_autocast(first):
+        with checked_together():
+            tokens = Tokens.check(self.inputs, fields, mask, offsets)
+            first = next(iter(tokens.values.values()))
+            # reduced precision is for the network alone: coordinates far from the origin would lose their digits
+            with without_autocast(first):
+                origin = tokens.origin(self.inputs, self.origin)
+        if isinstance(self.units, DataUnits) and self.units.values is None:
+            self.units.take_first(tokens, origin)
+        with without_autocast(first), unchecked():  # the fields have been looked at
+            origin = self.units.position(origin)
+            x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
+        with unchecked():  # fields fill the grades that the network was narrowed to, and no others
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets)
+        with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
@@ -132,6 +152,12 @@ class Model(nn.Module):
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
         self.units.fit(tokens, tokens.origin(self.inputs, self.origin))
         return dict(self.units.values or {})
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # the constants of the embeddings follow the weights, so that a call copies none
+        self.inputs.geo = self.targets.geo = self.geo.on(next(self.parameters()).device)
+        return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the network's regions; embedding and reading stay eager."""
@@ -151,6 +177,7 @@ class Model(nn.Module):
             "inputs": {field.name: field.kind for field in self.inputs.fields},
             "targets": {field.name: field.kind for field in self.targets.fields},
             "origin": self.origin,
+            "invariants": self.inputs.invariants,
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 

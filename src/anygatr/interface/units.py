@@ -53,6 +53,10 @@ class Units(nn.Module):
         """Input fields (*tokens, columns) in these units."""
         return {name: self._scaled(x, self.inputs[name], -1) for name, x in values.items()}
 
+    def position(self, x: Tensor | None) -> Tensor | None:
+        """A position, such as the origin, in these units."""
+        return None if x is None else x / (self.values or {}).get(LENGTH, 1.0)
+
     def leave(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Predicted fields (*tokens, columns) in the units of the data."""
         return {name: self._scaled(x, self.targets[name], 1) for name, x in values.items()}

@@ -5,7 +5,7 @@ they would become part of its graph; so a geometry computes all of them when it 
 users see, and for the basis in which networks store multivectors (`stored_in`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -142,6 +142,21 @@ class EmbeddingTables:
             **read,
             **changed,
         )
+
+    def on(self, device: torch.device) -> "EmbeddingTables":
+        """The same on a device."""
+        return _on(self, device)
+
+
+def _on(part: Any, device: torch.device) -> Any:
+    """Every tensor inside moved."""
+    if isinstance(part, Tensor):
+        return part.to(device)
+    if isinstance(part, Quadratic):
+        return Quadratic(*(t.to(device) for t in part))
+    if isinstance(part, EmbeddingTables | Split):
+        return replace(part, **{f.name: _on(getattr(part, f.name), device) for f in fields(part)})
+    return part
 
 
 def _point(algebra: Algebra, split: Split, infinity: Tensor, o: Tensor, rule: PointRule) -> Quadratic:

@@ -1,6 +1,7 @@
 """The directory of a comparison: what is compared with what, and that it is not mistaken for another."""
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 
+from anygatr.interface.sight import UnreachableError
 from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.config.commands import CompareConfig
 from anygatr.lab.config.json_files import read_json, write_json
@@ -17,10 +19,11 @@ from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows, unpack_rows
+from anygatr.lab.training.blindness import blind_to, unable
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import baseline_metrics, target_weights
 from anygatr.lab.training.mirrors import mirror_bound
-from anygatr.lab.training.models import build, check_names
+from anygatr.lab.training.models import check_names
 from anygatr.lab.training.predict import predictions
 from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import environment
@@ -48,8 +51,13 @@ class ComparisonPlan:
         origin = spec.origin(config.origin)
         most, preset = max(sizes), spec.kind.preset
         recipes = [config.recipe(model, 0, most, origin, preset, most) for model in dict.fromkeys(config.models)]
-        for recipe in recipes:
-            build(Task.of(data), recipe)  # what cannot be built is refused now, not recorded as a failure later
+        task = Task.of(data)
+        hopeless = unable(recipes, task)  # what cannot be built at all is refused now, not recorded as a failure later
+        recipes = [recipe for recipe in recipes if recipe.model not in hopeless]
+        if not recipes:
+            raise UnreachableError(next(iter(hopeless.values())))
+        for reason in hopeless.values():
+            warnings.warn(f"left out: {reason}", stacklevel=2)
         asked = _identity(config, spec, data, recipes)
         _check_same(there, asked, config.out)
         reference = [Recipe.from_json(there["recipes"][model]) for model in there["models"][:1]]
@@ -61,6 +69,9 @@ class ComparisonPlan:
         record["sizes"], record["seeds"] = _union(there["sizes"], sizes), _union(there["seeds"], range(config.seeds))
         record["recipes"] = {recipe.model: recipe.to_json() for recipe in found} | there["recipes"]
         record |= {"environment": environment(), "preliminary": config.preliminary}
+        unseen = {recipe.model: blind_to(recipe, task) for recipe in recipes}
+        record["unable"] = there.get("unable", {}) | hopeless
+        record["unseen"] = there.get("unseen", {}) | {model: names for model, names in unseen.items() if names}
         write_json(directory / FILE, record)
         unpack_rows(directory)
         return cls(directory, record)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, recipe
+from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, Start, recipe
 from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
@@ -85,6 +85,10 @@ class FitOptions:
     """Pull of all weights towards zero, decoupled from the gradient, for example 0.01."""
     dropout: float | None = None
     """Share of a GATr's channels that are dropped in training, for example 0.1."""
+    invariants: bool | None = None
+    """Give GATrs what is invariant in a token's own fields, such as lengths. Default: with laptop only."""
+    init: Start | None = None
+    """How the weights of GATrs start: paper, as published, or balanced. Default: balanced with laptop, else paper."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
     unit: float | None = None
@@ -108,7 +112,8 @@ class FitOptions:
         if self.epochs is not None and self.steps is not None:
             raise ValueError(f"epochs={self.epochs} and steps={self.steps} were both given; choose one of them")
         sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool", "conservative")
-        names = (*sizes, "clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout")
+        fit = ("clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout", "invariants", "init")
+        names = (*sizes, *fit)
         start = recipe(self.preset or preset, model, **{name: getattr(self, name) for name in names})
         waits = patience if self.patience is None else self.patience or None
         return replace(start, origin=origin, patience=waits).of(size, seed, samples or size or 1)

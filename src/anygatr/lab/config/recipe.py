@@ -13,7 +13,8 @@ LARGEST = 10**15
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 Pool = Literal["mean", "sum"]
-NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative")
+Start = Literal["paper", "balanced"]
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init")
 """Settings that the first runs did not have."""
 
 
@@ -55,6 +56,10 @@ class Recipe:
     """Of the initial weights and the order of samples."""
     size: int | None = None
     """Training samples used, the first of the split; default: all."""
+    invariants: bool = False
+    """Whether GATrs get what is invariant in a token's own fields as scalars; the paper's do not."""
+    init: Start = "paper"
+    """How the weights of GATrs start: "balanced", or "paper" as published."""
     patience: int | None = None
     """Validations without a new best after which training stops before its last step; default: it never does."""
     pool: Pool = "mean"
@@ -93,6 +98,8 @@ class Recipe:
             raise ValueError(f"ema={self.ema} must be a decay in [0, 1), for example 0.999; 0 switches it off")
         if self.precision not in ("32", "bf16"):
             raise ValueError(f"precision={self.precision!r} is unknown; choose '32' or 'bf16'")
+        if self.init not in get_args(Start):
+            raise ValueError(f"init={self.init!r} is unknown; choose from {', '.join(map(repr, get_args(Start)))}")
 
     def of(self, size: int | None, seed: int, samples: int) -> "Recipe":
         """The same recipe for so many training samples and a seed; epochs, where they were asked for, decide the steps."""
@@ -145,7 +152,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 2_400, "batch": 16, "lr": 3e-3, "lr_end": 1e-4},
         "validate_every": 200,
     },
-    "laptop": {"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+    "laptop": {
+        **{"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+        **{"invariants": True, "init": "balanced"},
+    },
     "arteries": {"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 1, "lr": 3e-3, "lr_end": 1e-4},
     "paper_arteries": {"blocks": 10, "mv": 8, "s": 32, "heads": 4, "steps": 200_000, "batch": 8, "lr": 3e-4, "lr_end": 3e-6},
 }

@@ -7,6 +7,7 @@ from anygatr.lab.report.palette import Look, is_algebra, looks
 from anygatr.lab.report.ranking import best_algebra, by_error
 from anygatr.lab.report.rows import ComparisonResults
 from anygatr.lab.report.spread import ENOUGH, Spread, ratio
+from anygatr.lab.report.unseen import unseen_caveats
 from anygatr.lab.report.wording import count, listing, measured, number, times
 
 BARELY = 1.1  # a smaller factor below the error without learning is not worth a number
@@ -58,7 +59,7 @@ def caveats(experiment: ComparisonResults) -> list[str]:
     elif experiment.seeds:
         text = f"{count(experiment.seeds, 'seed')}: means are geometric, (a–b) is their range, × [a, b] a 95 % interval"
         found.append(text + (", wide with so few." if experiment.seeds < 4 else "."))
-    found += [*_blind(experiment), *mirror_caveats(experiment)]
+    found += [*_blind(experiment), *unseen_caveats(experiment), *mirror_caveats(experiment)]
     budget = {"steps": "training steps", "time": "training time", "params": "numbers of parameters"}
     match = experiment.asked.get("match")
     if match in budget and experiment.finished:

@@ -25,6 +25,7 @@ EXPERIMENT_SHAPE = {
     },
     **{"models?": [str], "sizes?": [int], "seeds?": [int], "environment?": {str: Any}, "settings?": {str: {str: Any}}},
     "recipes?": {str: {str: Any}},
+    **{"unable?": {str: str}, "unseen?": {str: [str]}},
 }
 """What is asked of experiment.json."""
 

@@ -17,6 +17,7 @@ from anygatr.lab.config.model_names import base_name, has_mirrors, overrides
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.task import Task
+from anygatr.lab.system.effort import check_effort
 from anygatr.nn.width import Width
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import PRESETS, geometry
@@ -32,6 +33,7 @@ def build(task: Task, recipe: Recipe) -> nn.Module:
         )
     if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
         raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
+    check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
     return MODELS[base_name(recipe.model)](task, recipe)
 
 
@@ -148,6 +150,8 @@ def _plain_gatr(task: Task, recipe: Recipe) -> Model:
         reinsert=task.reinsert,
         pool=recipe.pool,
         dropout=recipe.dropout,
+        invariants=recipe.invariants,
+        init=recipe.init,
         unit=None,  # the normaliser of a run has brought its fields to order one
     )
 

@@ -17,8 +17,10 @@ from anygatr.lab.config.json_files import write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
 from anygatr.lab.data.token_counts import warn_of_unseen_count
 from anygatr.lab.system.terminal import Terminal
+from anygatr.lab.training.blindness import warn_of_blindness
 from anygatr.lab.training.evaluate import baselines_of, measured, show_baselines, split_table
 from anygatr.lab.training.guard import interruptible, owned
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
@@ -48,6 +50,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     origin, kind = spec.origin(config.origin), spec.kind
     recipe = config.recipe(config.model, config.seed, config.size, origin, kind.preset, len(train), kind.patience)
     out = Path(config.out)
+    warn_of_blindness(recipe, Task.of(data))
     with owned(out):
         set_threads(config.threads or threads_of(out) or best_threads(recipe, train))
         run = TrainingRun.start(out, spec, data, recipe, command_line("train", config))
