@@ -184,10 +184,8 @@ def _mirrored(into: Inputs, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     mirror, _ = _mirror(into.geo)
     still, out = mirror.new_zeros(len(mirror)), {}
     for f in into.fields:
-        out[f.name] = fields[f.name]
-        if not f.is_coded:
-            objects = f.objects(into.geo, fields[f.name])
-            out[f.name] = torch.cat([kinds.move(into.geo, f.kind, one, mirror, still) for one in objects], -1)
+        objects = [fields[f.name]] if f.is_coded else f.objects(into.geo, fields[f.name])
+        out[f.name] = torch.cat([kinds.move(into.geo, f.kind, one, mirror, still) for one in objects], -1)
     return out
 
 

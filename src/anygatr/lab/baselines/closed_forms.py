@@ -29,6 +29,8 @@ def closed_forms(train: Dataset) -> dict[str, Predictor]:
 
     Targets that a predictor has nothing to say about are given their mean.
     """
+    if train.token_targets:
+        return _joined(train)
     mean = _Mean.fit(train)
     found: dict[str, Predictor] = {"mean": mean}
     kinds = train.input_kinds.values()
@@ -38,6 +40,27 @@ def closed_forms(train: Dataset) -> dict[str, Predictor]:
     if drift is not None:
         found["constant velocity"] = drift
     return found | {"linear": _Linear.fit(train, mean)}
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Targets of samples by one predictor, those of tokens by another."""
+
+    parts: tuple[tuple[tuple[str, ...], Predictor], ...]
+
+    def __call__(self, data: Dataset) -> dict[str, Tensor]:
+        return {name: x for targets, predict in self.parts for name, x in predict(data.part(targets)).items()}
+
+
+def _joined(train: Dataset) -> dict[str, Predictor]:
+    """The predictors of a task with targets of both sorts: those that either sort admits, with the mean for the other."""
+    sorts = (tuple(name for name in train.targets if name not in train.token_targets), train.token_targets)
+    forms = [closed_forms(train.part(targets)) for targets in sorts]
+    names = [name for name in ("mean", "stay", "constant velocity", "linear") if any(name in form for form in forms)]
+    return {
+        name: _Joined(tuple((targets, form.get(name, form["mean"])) for targets, form in zip(sorts, forms, strict=True)))
+        for name in names
+    }
 
 
 @dataclass(frozen=True)

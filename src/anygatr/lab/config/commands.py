@@ -10,6 +10,7 @@ from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, Start, re
 from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
+Logger = Literal["tensorboard", "mlflow", "wandb"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class FitOptions:
     pool: Pool | None = None
     """Targets of whole samples are the mean of what their tokens say, or the sum, for those that grow with the number of
     tokens, such as an energy."""
+    conservative: bool = False
+    """Predict forces as the gradient of the energy that is predicted beside them: --target energy:scalar forces:vector."""
     weight_decay: float | None = None
     """Pull of all weights towards zero, decoupled from the gradient, for example 0.01."""
     dropout: float | None = None
@@ -108,19 +111,9 @@ class FitOptions:
         """
         if self.epochs is not None and self.steps is not None:
             raise ValueError(f"epochs={self.epochs} and steps={self.steps} were both given; choose one of them")
-        sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool")
-        names = (
-            *sizes,
-            "clip",
-            "regulariser",
-            "ema",
-            "precision",
-            "validate_every",
-            "weight_decay",
-            "dropout",
-            "invariants",
-            "init",
-        )
+        sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool", "conservative")
+        fit = ("clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout", "invariants", "init")
+        names = (*sizes, *fit)
         start = recipe(self.preset or preset, model, **{name: getattr(self, name) for name in names})
         waits = patience if self.patience is None else self.patience or None
         return replace(start, origin=origin, patience=waits).of(size, seed, samples or size or 1)
@@ -138,8 +131,11 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Use only the first samples of the training split."""
     seed: int = 0
     """Of the initial weights and the order of samples."""
+    log: tuple[Logger, ...] = ()
+    """Write metrics also to tensorboard, mlflow (MLFLOW_TRACKING_URI, else files in the run's directory) or wandb (offline,
+    unless WANDB_MODE says otherwise)."""
     tensorboard: bool = False
-    """Write TensorBoard events beside metrics.jsonl."""
+    """The same as --log tensorboard."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:

@@ -14,7 +14,7 @@ Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 Pool = Literal["mean", "sum"]
 Start = Literal["paper", "balanced"]
-NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "invariants", "init")
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init")
 """Settings that the first runs did not have."""
 
 
@@ -68,6 +68,8 @@ class Recipe:
     """Decoupled weight decay, as in AdamW; 0 is Adam."""
     dropout: float = 0.0
     """Share of the channels of a GATr that are dropped behind each attention and MLP in training."""
+    conservative: bool = False
+    """Whether forces are the gradient of the energy that is predicted with them."""
     epochs: float | None = None
     """Passes over the training samples from which the steps were counted, if they were."""
 

@@ -130,7 +130,7 @@ def _columns(data: Dataset, names: Mapping[str, str], role: str) -> list[tuple[T
     samples = torch.arange(len(data))
     tokens = samples.repeat_interleave(data.counts)
     return [
-        (x, samples if data.per == "sample" and name in data.targets else tokens)
+        (x, samples if data.is_per_sample(name) else tokens)
         for name in names
         for found, x in _by_role(data, name)
         if found == role

@@ -27,7 +27,7 @@ def max_coefficient(network: nn.Module, batch: Mapping[str, Tensor], task: Task)
     def watch(module: nn.Module, arguments: object, out: object) -> None:
         x = out[0] if isinstance(out, tuple) else out
         if isinstance(x, Tensor) and x.numel():
-            found.append(float(x.abs().max()))
+            found.append(float(x.detach().abs().max()))
 
     layers = [layer for layer in network.modules() if getattr(layer, "layout", None) in ("blades", "tokens")]
     handles = [layer.register_forward_hook(watch) for layer in layers]

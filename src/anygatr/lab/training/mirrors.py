@@ -26,10 +26,10 @@ def mirror_bound(data: Dataset, weights: Mapping[str, float]) -> dict[str, float
             errors.append(0.0)
             continue
         symmetric += 1
-        image = {
-            name: _reordered(moved_field(geo, kind, sample.fields[name], mirror.matrix, mirror.shift), mirror, sample.per)
-            for name, kind in task.targets.items()
-        }
+        image = {}
+        for name, kind in task.targets.items():
+            turned = moved_field(geo, kind, sample.fields[name], mirror.matrix, mirror.shift)
+            image[name] = _reordered(turned, mirror, task.per_target(name))
         halves = {name: 0.5 * x for name, x in residuals(image, sample.fields, task).items()}
         errors.append(float(sample_errors(halves, None, sample.scored, weights)))
     return {"mse": sum(errors) / len(errors), "share": symmetric / len(errors)} if symmetric else None

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from anygatr.interface.model import model
+from anygatr.interface.conservative import ConservativeModel
+from anygatr.interface.model import Model, model
 from anygatr.lab.baselines.gem_cnn import GemCNN
 from anygatr.lab.baselines.pointnet2 import PointNet2
 from anygatr.lab.baselines.segnn import SEGNN
@@ -25,6 +26,11 @@ from anygatr.spaces.presets import PRESETS, geometry
 def build(task: Task, recipe: Recipe) -> nn.Module:
     """The model of a recipe for a task, with weights drawn from torch's global generator."""
     check_names([recipe.model])
+    if MODELS[base_name(recipe.model)] is not _gatr and (recipe.conservative or task.token_targets):
+        raise ValueError(
+            f"model={recipe.model!r} predicts for tokens or for samples, not for both, as {', '.join(task.targets)} ask; "
+            "choose a GATr"
+        )
     if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
         raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
     check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
@@ -110,7 +116,28 @@ def with_parameters(task: Task, recipe: Recipe, count: int) -> Recipe:
     return min(candidates, key=lambda candidate: abs(size(candidate) - count))
 
 
+def conservative_fields(task: Task) -> tuple[str, str, str]:
+    """The position, the energy and the forces of a task that shall be conservative."""
+    places = [name for name, kind in task.inputs.items() if kind == "point"]
+    energies = [name for name, kind in task.targets.items() if kind == "scalar" and task.per_target(name) == "sample"]
+    forces = [name for name, kind in task.targets.items() if kind == "vector" and task.per_target(name) == "token"]
+    if len(places) != 1 or len(energies) != 1 or len(forces) != 1 or len(task.targets) != 2:
+        raise ValueError(
+            "conservative=True needs one point among the inputs and two targets, an energy of each sample and the forces on "
+            f"its tokens, as in --target energy:scalar forces:vector; the task has {task.inputs} -> {task.targets}"
+        )
+    return places[0], energies[0], forces[0]
+
+
 def _gatr(task: Task, recipe: Recipe) -> nn.Module:
+    if recipe.conservative:
+        place, energy, forces = conservative_fields(task)
+        alone = replace(task, targets={energy: task.targets[energy]}, token_targets=())
+        return ConservativeModel(_plain_gatr(alone, recipe), place, energy, forces)
+    return _plain_gatr(task, recipe)
+
+
+def _plain_gatr(task: Task, recipe: Recipe) -> Model:
     return model(
         geometry_of(recipe.model, task.dim),
         inputs=task.inputs,
@@ -118,7 +145,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         hidden=Width(recipe.mv, recipe.s),
         blocks=recipe.blocks,
         heads=recipe.heads,
-        per=task.per,
+        per={name: task.per_target(name) for name in task.targets},
         origin=recipe.origin,
         reinsert=task.reinsert,
         pool=recipe.pool,

@@ -12,7 +12,7 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.models import build
-from anygatr.lab.training.objective import Objective
+from anygatr.lab.training.objective import ErrorUnits, Objective
 
 TIMED = 5
 """Steps of which the median is taken, after one that warms up."""
@@ -102,7 +102,8 @@ class Rehearsal:
         with torch.random.fork_rng(devices=[]):
             self.module = build(task, recipe)
         self.recipe = recipe
-        self.objective = Objective(self.module, task, recipe.regulariser)
+        weights = dict.fromkeys(task.targets, 1.0) if len(task.targets) > 1 else {}
+        self.objective = Objective(self.module, task, recipe.regulariser, ErrorUnits(weights=weights))
         self.optimiser = optimiser_of(self.module, recipe)
         self.batch = train.subset(min(recipe.batch, len(train))).batch()
 

@@ -36,6 +36,7 @@ CONFIG_SHAPE = {
         "per": str,
         "reinsert?": [str],
         "vocabulary?": {str: [{str, int}]},
+        "token_targets?": [str],
     },
     "recipe": {"model": str},
     "normaliser": {"shift": {str: [float]}, "scale": {str: [float]}},

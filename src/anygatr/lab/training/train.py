@@ -4,6 +4,7 @@ import copy
 import math
 import shlex
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         run = TrainingRun.start(out, spec, data, recipe, command_line("train", config))
         try:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
-                row = fit(run, data, watch, config.tensorboard)
+                row = fit(run, data, watch, (*config.log, *["tensorboard"] * config.tensorboard))
         except KeyboardInterrupt:
             console.print(f"stopped; the same command continues where it was: {out}", soft_wrap=True)
             raise
@@ -75,7 +76,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     return row
 
 
-def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, tensorboard: bool = False) -> dict[str, Any]:
+def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, log: Iterable[str] = ()) -> dict[str, Any]:
     """Train to the end from wherever the run is, and return its row; a finished run only returns it."""
     if run.result is not None:
         if run.result["status"] == "failed":
@@ -85,8 +86,8 @@ def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, tensorboard: 
     engine = _assemble(run)
     module, history = engine.state.module, engine.state.history
     try:
-        with MetricsLog(run.directory / METRICS, history.step, tensorboard) as log:
-            _loop(run, engine, train, val, log, watch)
+        with MetricsLog(run.directory / METRICS, history.step, log) as metrics:
+            _loop(run, engine, train, val, metrics, watch)
     except NonFiniteGradientError as error:
         failure = failed_row(run.recipe, str(error), history, parameters(module)) | {"nonfinite": True}
         write_json(run.directory / RESULT, failure)

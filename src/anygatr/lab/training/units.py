@@ -10,7 +10,9 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.normalise import Normaliser
 from anygatr.lab.data.spec import DataSpec
+from anygatr.lab.data.task import Task
 from anygatr.lab.training.metrics import target_weights
+from anygatr.lab.training.models import conservative_fields
 from anygatr.lab.training.objective import ErrorUnits
 
 
@@ -28,10 +30,20 @@ class RunUnits:
     @classmethod
     def fit(cls, spec: DataSpec, train: Dataset, recipe: Recipe) -> "RunUnits":
         """Units from the training samples."""
+        found = cls._fit(spec, train, recipe)
+        if not recipe.conservative:
+            return found
+        place, energy, forces = conservative_fields(Task.of(train))
+        scale = dict(found.normaliser.scale)
+        scale[forces] = tuple(scale[energy][0] / length for length in scale[place])  # so that forces stay a gradient
+        return replace(found, normaliser=replace(found.normaliser, scale=scale))
+
+    @classmethod
+    def _fit(cls, spec: DataSpec, train: Dataset, recipe: Recipe) -> "RunUnits":
         weights = target_weights(train)
         if recipe.pool != "sum" or train.per != "sample" or not spec.normalise:
             return cls(spec.normaliser(train), {}, weights)
-        summed = [name for name, kind in train.target_kinds.items() if kind == "scalar"]
+        summed = [name for name, kind in train.target_kinds.items() if kind == "scalar" and train.is_per_sample(name)]
         per_token = {name: float(train.fields[name].sum() / train.counts.sum()) for name in summed}
         fitted = spec.normaliser(without_tokens(train, per_token))
         return cls(replace(fitted, shift=fitted.shift | dict.fromkeys(summed, (0.0,))), per_token, weights)

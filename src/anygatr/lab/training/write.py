@@ -33,6 +33,8 @@ def write_arrays(path: Path, fields: dict[str, Tensor], data: Dataset | None = N
 
 def _write_csv(path: Path, arrays: dict[str, np.ndarray], data: Dataset | None) -> None:
     """A row per token, or per sample where predictions are theirs: the number of the sample, of the token, and columns."""
+    if len({len(array) if data is None or data.offsets is not None else array.ndim for array in arrays.values()}) > 1:
+        raise ValueError("predictions of tokens and of samples do not fit into one table; write them as .npz or .h5")
     index, rows = _index(arrays, data)
     table: dict[str, np.ndarray] = index
     for name, array in arrays.items():

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from anygatr.lab.data.categories import Vocabulary, category_vocabulary, to_codes
 from anygatr.lab.data.dataset import Dataset, join_splits
 from anygatr.lab.data.files.arrays import RESERVED, WHOLE, Arrays, Location, checked_offsets, read_parts
-from anygatr.lab.data.files.categories import Vocabulary, category_vocabulary, to_codes
 from anygatr.lab.data.files.checks import coincident_samples, require_finite
 from anygatr.lab.data.files.layout import with_offsets
 from anygatr.lab.data.kinds import base_kind, columns, declared_count, infer_dim, is_category, nearest
@@ -116,11 +116,10 @@ def _dataset(arrays: Arrays, kinds: Mapping[str, str], targets: tuple[str, ...],
         fields[name] = torch.from_numpy(layout.to_tokens(x) if is_input and owner == "sample" else x)
         if not is_input:
             owners[name] = owner
-    if len(set(owners.values())) > 1:
-        both = ", ".join(f"{name} per {owner}" for name, owner in owners.items())
-        raise ValueError(f"targets must all belong to tokens or all to samples, found {both}; train them one by one")
     offsets = None if layout.offsets is None else torch.from_numpy(layout.offsets)
-    return Dataset(fields, found, tuple(owners), dim, next(iter(owners.values()), "token"), offsets)
+    belongs: Per = "sample" if "sample" in owners.values() else "token"
+    mixed = tuple(name for name, owner in owners.items() if owner == "token") if belongs == "sample" else ()
+    return Dataset(fields, found, tuple(owners), dim, belongs, offsets, token_targets=mixed)
 
 
 def _warn_coincident(name: str, points: np.ndarray, offsets: np.ndarray | None) -> None:
