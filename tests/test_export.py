@@ -30,6 +30,7 @@ def build(kind, name, **options):
         fields = {"position": "point", "velocity": "vector", "mass": "scalar"}
         targets = {"final": "point", "energy": "scalar"}
         net = model(name, fields, targets, per={"final": "token", "energy": "sample"}, **size)
+        net.fit_unit(**inputs(net, kind, 2, 5, mask=False))
     return net.eval()
 
 

@@ -13,6 +13,7 @@ import anygatr
 PACKAGE = Path(anygatr.__file__).parent
 FAST = (
     "",
+    "files.whole",
     "lab",
     "lab.config.commands",
     "lab.config.mathematics",
@@ -24,6 +25,7 @@ FAST = (
 
 # each layer may reach those before it, through whatever modules, and none after it
 LAYERS = (
+    {"files"},
     {"algebra"},
     {"equivariance"},
     {"spaces"},

@@ -263,12 +263,12 @@ def test_autocast_leaves_coordinates_alone():
     assert (far - 1e6 - out).abs().max() < 1e-3
 
 
-def test_a_model_can_be_copied_and_pickled_and_its_weights_are_all_its_state():
+def test_a_model_can_be_copied_and_pickled_and_its_state_is_its_weights_and_units():
     m = build(geometry("iP"))
     values = data(m, 5)
     for twin in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
         torch.testing.assert_close(twin(**values), m(**values))
-    assert set(m.state_dict()) == {name for name, _ in m.named_parameters()}
+    assert set(m.state_dict()) == {name for name, _ in m.named_parameters()} | {"units._extra_state"}
     assert "inputs={'position': 'point'" in str(m)
 
 

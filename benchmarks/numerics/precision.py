@@ -62,6 +62,7 @@ def errors(geometry: str, number: str, shift: float, origin: str | None, seed: i
         blocks=4,
         heads=4,
         origin=origin,
+        unit=None,
     )
     data = bodies(shift, seed)
     expected, expected_gradient = results(copy.deepcopy(net).double(), data, None)

@@ -13,12 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from anygatr.interface.fields import Inputs, Targets
+from anygatr.files.limits import ITEMS, Allowance, check_plain
+from anygatr.files.reading import shortened
+from anygatr.files.whole import replacing
 from anygatr.interface.model import Model
 from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
 from anygatr.networks.gatr import GATr
-from anygatr.nn.width import Width
 from anygatr.spaces.declaration import describe, fingerprint, restore
 from anygatr.spaces.geometry import Geometry
 
@@ -27,6 +28,9 @@ KEY = "anygatr"  # of the description in the file's metadata
 NETWORKS: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (GATr, ConditionalGATr, AxialGATr, Model)}
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MAX_OBJECTS = 4096  # in the declaration of a model's fields
+MAX_DESCRIPTION = 2**20  # characters; a network of 4096 fields has a fifth of it
+MAX_PROBLEMS = 20  # of a file's tensors, named in one message
+OVERHEAD = 4, 2**20  # numbers made while a network is built: twice those of its weights, and its tables
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -36,7 +40,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """
     description = json.dumps(describe_model(model))
     tensors = {name: tensor.detach().contiguous() for name, tensor in _plain(model).state_dict().items()}
-    _replace(Path(path), serialised(tensors, metadata={"format": "pt", KEY: description}))
+    with replacing(path) as temporary:
+        temporary.write_bytes(serialised(tensors, metadata={"format": "pt", KEY: description}))
 
 
 def load(path: str | os.PathLike[str], geometry: Geometry | None = None) -> nn.Module:
@@ -58,7 +63,7 @@ def load_as(kind: type[nn.Module] | None, path: str | os.PathLike[str], geometry
         geo = _geometry(described["geometry"], geometry)
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
         shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-        model = _built(kind or saved, geo, described["config"], sum(map(prod, shapes.values())))
+        model = _built(kind or saved, geo, described["config"], shapes)
         _check_tensors(model, shapes, {name: part.get_dtype() for name, part in slices.items()})
         for name, module in model.named_modules():
             own = [f"{name}.{key}".lstrip(".") for key, _ in module.named_parameters(recurse=False)]
@@ -94,6 +99,8 @@ def _description(metadata: dict[str, str] | None) -> dict[str, Any]:
             "it is a safetensors file, but not one of ours: its metadata does not describe a network. For weights of "
             "GATr and L-GATr see anygatr.convert; for a state dict, build the network and call load_state_dict"
         )
+    if len(metadata[KEY]) > MAX_DESCRIPTION:
+        raise ValueError(f"its description has {len(metadata[KEY]):,} characters; files may have up to {MAX_DESCRIPTION:,}")
     try:
         described = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as error:
@@ -102,7 +109,7 @@ def _description(metadata: dict[str, str] | None) -> dict[str, Any]:
         raise ValueError("its description has no format version")
     if described["version"] > FORMAT:
         raise ValueError(f"it has format {described['version']}, newer than {FORMAT}; upgrade anygatr to read it")
-    if described.get("network") not in NETWORKS:
+    if not isinstance(described.get("network"), str) or described["network"] not in NETWORKS:
         raise ValueError(f"network={described.get('network')!r} is not one of {', '.join(NETWORKS)}")
     for key in ("config", "geometry"):
         if not isinstance(described.get(key), dict):
@@ -111,6 +118,7 @@ def _description(metadata: dict[str, str] | None) -> dict[str, Any]:
 
 
 def _geometry(description: dict[str, Any], given: Geometry | None) -> Geometry:
+    check_plain("geometry", description, ITEMS)
     geo = restore(description) if given is None else given
     if fingerprint(geo) == description.get("fingerprint"):
         return geo
@@ -124,30 +132,27 @@ def _geometry(description: dict[str, Any], given: Geometry | None) -> Geometry:
     )
 
 
-def _built(kind: type[nn.Module], geo: Geometry, config: dict[str, Any], numbers: int) -> nn.Module:
+def _built(kind: type[nn.Module], geo: Geometry, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> nn.Module:
+    """The network of a configuration, if it fits the tensors of its file: they are counted before anything is allocated."""
+    numbers = sum(map(prod, shapes.values()))
     try:
-        _check_size(geo, config, numbers)
-        return kind(geo, **config)
+        check_plain("config", config, max(numbers, ITEMS))
+        _check_fields(config)
+        if config.get("blocks", 0) > len(shapes):
+            raise ValueError(f"blocks={config['blocks']} needs at least as many tensors, but the file has {len(shapes)}")
+        with Allowance(OVERHEAD[0] * numbers + OVERHEAD[1]):
+            return kind(geo, **config)
     except Exception as error:  # a made-up configuration can fail anywhere in the constructors
         raise ValueError(f"its configuration does not build a {kind.__name__}: {error}") from error
 
 
-def _check_size(geo: Geometry, config: dict[str, Any], numbers: int) -> None:
-    """Refuse a configuration that needs more numbers than the file has, before they are allocated."""
-    if isinstance(config["inputs"], dict):
-        texts = [str(text) for side in ("inputs", "targets") for text in config[side].values()]
-        objects = sum(int(text.partition("*")[2] or 1) for text in texts)
-        if objects > MAX_OBJECTS:
-            raise ValueError(f"inputs and targets have {objects} objects; files may declare up to {MAX_OBJECTS}")
-        widths = [Inputs(geo, config["inputs"]).width, Targets(geo, config["targets"]).width]
-    else:
-        widths = [Width(*config[side]) for side in ("inputs", "condition", "outputs") if side in config]
-    hidden, head = sum(Width(*config["hidden"])), sum(Width(*(config.get("head") or (0, 0))))
-    blocks, heads, ratio = (int(config.get(key, 1)) for key in ("blocks", "heads", "mlp_ratio"))
-    # every pair of an input and an output channel of a linear layer has at least one weight
-    least = hidden * sum(map(sum, widths)) + blocks * hidden * (ratio * hidden + heads * head)
-    if least > numbers:
-        raise ValueError(f"it needs at least {least:,} numbers, but the file has {numbers:,}")
+def _check_fields(config: dict[str, Any]) -> None:
+    """Refuse fields of more objects than a file may declare, before each of them gets a channel."""
+    sides = [config[side] for side in ("inputs", "targets") if isinstance(config.get(side), dict)]
+    texts = [str(text) for side in sides for text in side.values()]
+    objects = sum(int(text.partition("*")[2] or 1) for text in texts)
+    if objects > MAX_OBJECTS:
+        raise ValueError(f"inputs and targets have {objects} objects; files may declare up to {MAX_OBJECTS}")
 
 
 def _check_tensors(model: nn.Module, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str]) -> None:
@@ -161,7 +166,9 @@ def _check_tensors(model: nn.Module, shapes: dict[str, tuple[int, ...]], dtypes:
     ]
     problems += [f"not a floating point type: {name} {dtype}" for name, dtype in dtypes.items() if dtype not in DTYPES]
     if problems:
-        raise ValueError("its tensors are not those of the network it describes\n  " + "\n  ".join(problems))
+        more = [f"and {len(problems) - MAX_PROBLEMS:,} more"] if len(problems) > MAX_PROBLEMS else []
+        listed = "\n  ".join(shortened(problem, 200) for problem in problems[:MAX_PROBLEMS] + more)
+        raise ValueError(f"its tensors are not those of the network it describes\n  {listed}")
 
 
 @contextmanager
@@ -177,33 +184,7 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[Any]:
             f"{os.fspath(path)} is not a whole safetensors file ({error}): truncated, or of another kind; pickles "
             "are never opened. Write it with anygatr.checkpoint.save"
         ) from error
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)} cannot be loaded: {error}") from error
-
-
-def check_parent(path: Path) -> None:
-    """Raise unless a file can be put at `path`: better before minutes are spent on what goes into it."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"path={str(path)!r} is in a directory that does not exist; create {str(path.parent)!r} first"
-        )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a temporary file beside `path` that takes its name once it is whole and on the disk."""
-    check_parent(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # the new name, too, has to reach the disk
-        directory = os.open(path.parent, os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    except OSError:
+        raise
+    except Exception as error:  # a made-up description can fail anywhere in geometries and constructors
+        raise ValueError(f"{os.fspath(path)} cannot be loaded: {shortened(error)}") from error

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
-from anygatr.ops.linear import linear_plan
+from anygatr.ops.linear import invariant_blades
 from anygatr.spaces.geometry import Geometry
 
 # axes: k blades, m maps, j invariant blades, g grades
@@ -55,7 +55,7 @@ class Weights:
         mv = mv.to(self.weight)
         s = mv.new_ones(self.s_to_s.shape[1]) if s is None else s.to(mv)
         read = mv[:, [source for source, _ in basis.grades]]
-        invariant = mv[:, self.geometry.algebra.grades[list(linear_plan(basis).invariant)]]
+        invariant = mv[:, self.geometry.algebra.grades[list(invariant_blades(basis))]]
         return replace(
             self,
             weight=self.weight * read,
@@ -91,7 +91,7 @@ class Source:
         self.dtype = floating[0] if floating else torch.get_default_dtype()
         self.peer, self.geometry = peer, geometry
         self.state = {key: t for key, t in state.items() if not isinstance(t, Tensor) or t.numel()}
-        self.invariants = len(linear_plan(geometry.linear_basis).invariant)
+        self.invariants = len(invariant_blades(geometry.linear_basis))
         self.change = _coefficients(maps, geometry)
         self.asked: set[str] = set()
         self.missing: list[str] = []

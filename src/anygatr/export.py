@@ -6,7 +6,6 @@ package nor a solver to run. What depends on the data cannot be traced: packed s
 
 import inspect
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from anygatr.checkpoint import check_parent
+from anygatr.files.whole import check_parent, replacing
 from anygatr.interface.model import Model
 from anygatr.networks.gatr import GATr
 from anygatr.spaces import kinds
@@ -57,10 +56,8 @@ def to_onnx(net: GATr | Model, path: str | os.PathLike[str], mask: bool = False)
         warnings.filterwarnings("ignore", "# The axis name")  # all inputs have the same two, which it remarks on
         written = torch.onnx.export(graph, output_names=names, dynamic_shapes=axes, dynamo=True, verbose=False)
     assert written is not None
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        written.save(whole)
-        whole.replace(path)
+    with replacing(path) as temporary:
+        written.save(temporary)
 
 
 class _Keywords(nn.Module):

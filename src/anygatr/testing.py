@@ -129,15 +129,11 @@ def equivariance_error(
     geo = _geometry(module, geo)
     probe = _probe(module, geo, example.get("inputs"), example.get("kinds"), example.get("outputs"), seed)
     dtype = next((p.dtype for p in module.parameters()), torch.get_default_dtype())
-    was_training = module.training
-    module.eval()
-    try:
-        _, still = _run(module, geo, probe.inputs(dtype), probe)[-1]
-        motions, _ = probe.motions(geo, scale, seed)
-        moved = [(m, _run(module, geo, probe.moved(geo, m, dtype), probe)[-1][1]) for m in motions]
-        return max((probe.error(geo, m, still, value) for m, value in moved), default=0.0)
-    finally:
-        module.train(was_training)
+    ready = copy.deepcopy(module).eval()  # a copy: a model would take its units from the example
+    _, still = _run(ready, geo, probe.inputs(dtype), probe)[-1]
+    motions, _ = probe.motions(geo, scale, seed)
+    moved = [(m, _run(ready, geo, probe.moved(geo, m, dtype), probe)[-1][1]) for m in motions]
+    return max((probe.error(geo, m, still, value) for m, value in moved), default=0.0)
 
 
 def assert_equivariant(

@@ -177,7 +177,7 @@ def test_short_vessels_and_stray_names_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="anygatr data arteries"):
         ArteryFile(tmp_path / "absent.h5")
     (tmp_path / "torn.h5").write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ValueError, match=r"torn\.h5 is not a readable HDF5 file"):
+    with pytest.raises(ValueError, match=r"torn\.h5.* not a readable HDF5 file"):
         ArteryFile(tmp_path / "torn.h5")
 
 

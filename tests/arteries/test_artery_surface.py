@@ -224,9 +224,9 @@ def test_inlet_cap_of_a_surface(tmp_path):
     ("name", "content", "words"),
     [
         ("wall.obj", b"", "must end in one of .vtp, .stl, .ply"),
-        ("wall.stl", b"nonsense" * 30, "is not an STL file"),
-        ("wall.ply", b"ply\nformat ascii 1.0\n", "is not a PLY file"),
-        ("wall.vtp", b"<VTKFile", "is not a VTK XML file"),
+        ("wall.stl", b"nonsense" * 30, "not a .stl file"),
+        ("wall.ply", b"ply\nformat ascii 1.0\n", "not a .ply file"),
+        ("wall.vtp", b"<VTKFile", "not a VTK XML file"),
         ("wall.vtp", b'<VTKFile type="ImageData"/>', "no PolyData piece"),
     ],
 )

@@ -273,11 +273,11 @@ def write_nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (write_pickle, "pickle .* never loaded"),
+        (write_pickle, "is a pickle, which is never loaded"),
         (write_object_array, "pickle .* never loaded .* with 'offsets'"),
-        (write_truncated, "truncated or no .npz"),
-        (write_damaged, "truncated or no .npz"),
-        (write_nothing, "truncated or no .npz"),
+        (write_truncated, "damaged or not a .npz file"),
+        (write_damaged, "damaged or not a .npz file"),
+        (write_nothing, "damaged or not a .npz file"),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
@@ -290,7 +290,7 @@ def test_files_that_cannot_be_read(write, message, tmp_path):
 def test_truncated_h5(tmp_path):
     path = as_h5(tmp_path)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="truncated or no HDF5"):
+    with pytest.raises(ValueError, match="damaged or not an HDF5 file"):
         load(path, INPUTS, TARGETS)
 
 

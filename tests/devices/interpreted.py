@@ -90,14 +90,22 @@ def test_sizes_that_do_not_divide_a_tile(width, monkeypatch):
     assert difference(MLP(geo, width).double(), geo, *stream(geo, (37,), width)) < 1e-12
 
 
-@pytest.mark.parametrize("norm", ["inner", "abs", "grade_abs"])
-@pytest.mark.parametrize("form", ["add", "clamp"])
-def test_every_norm(norm, form):
-    """An indefinite form, some tokens below eps and some above."""
-    geo = geometry("L", 1, norm=norm, norm_form=form, norm_eps=0.3)
-    x, s = stream(geo, (1, 6))
+@pytest.mark.parametrize(
+    ("preset", "norm", "form"),
+    [
+        ("L", "inner", "clamp"),
+        ("L", "abs", "add"),
+        ("L", "grade_abs", "clamp"),
+        ("C", "balanced", "add"),
+        ("C", "inner", "add"),
+    ],
+)
+def test_every_norm(preset, norm, form):
+    """Indefinite forms, with and without blades that meet others; some tokens below eps and some above."""
+    geo = geometry(preset, 1, norm=norm, norm_form=form, norm_eps=0.3)
+    x, s = stream(geo, (1, 6), Width(2, 3))
     x = x * torch.linspace(0.05, 1, 6, dtype=x.dtype)[:, None]
-    assert difference(Block(geo, WIDTH, heads=1).double(), geo, x, s) < 1e-12
+    assert difference(Block(geo, Width(2, 3), heads=1).double(), geo, x, s) < 1e-12
 
 
 def test_autocast_sums_in_float32():

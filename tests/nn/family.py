@@ -88,18 +88,24 @@ def caller(layer: nn.Module, geo: Geometry) -> Callable[[Tensor, Tensor], tuple[
     return lambda x, s: run(layer, geo, x, s)
 
 
-def moved(geo: Geometry, versor: Tensor, x: Tensor) -> Tensor:
-    """The action on blade-major multivectors, in float64."""
-    return torch.einsum("ij,j...->i...", geo.algebra.action(versor).double(), x.double())
+def moved(geo: Geometry, versor: Tensor, x: Tensor, stored: bool = True) -> Tensor:
+    """The action on blade-major multivectors, as layers store them or on the algebra's blades, in float64."""
+    action = geo.algebra.action(versor).double()
+    return torch.einsum("ij,j...->i...", geo.basis.of(action) if stored else action, x.double())
 
 
 def defect(
-    call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], geo: Geometry, x: Tensor, s: Tensor, versor: Tensor
+    call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    geo: Geometry,
+    x: Tensor,
+    s: Tensor,
+    versor: Tensor,
+    stored: bool = True,
 ) -> float:
     """Relative difference between moving what goes in and moving what comes out."""
     with torch.no_grad():
-        (y, t), (y_moved, t_moved) = call(x, s), call(moved(geo, versor, x).to(x), s)
-    expected = moved(geo, versor, y)
+        (y, t), (y_moved, t_moved) = call(x, s), call(moved(geo, versor, x, stored).to(x), s)
+    expected = moved(geo, versor, y, stored)
     scale = max(float(y_moved.abs().max()), float(expected.abs().max()), 1e-30)
     scalars = float((t_moved - t).abs().max()) / max(float(t.abs().max()), 1e-30) if t.numel() else 0.0
     return max(float((y_moved - expected).abs().max()) / scale, scalars)

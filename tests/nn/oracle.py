@@ -1,6 +1,6 @@
 """The layers written once more for clarity alone: dense tensors, one einsum each, plain autograd, no plan.
 
-Blade-major as the layers, so that results compare directly.
+Blade-major and on the blades of the stream as the layers, so that results compare directly.
 """
 
 # axes: k i j blades, m maps, t tokens, c d channels, n q queries, h heads, f features
@@ -11,8 +11,8 @@ from torch.nn import functional
 
 def linear(layer, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """EquiLinear as the sum over all maps, scalars through the invariant blades."""
-    maps = layer.geometry.linear_basis.tensor.to(x)
-    maps = maps / maps.flatten(1).norm(dim=1)[:, None, None]
+    maps = layer.geometry.linear_basis.tensor
+    maps = layer.geometry.basis.of(maps / maps.flatten(1).norm(dim=1)[:, None, None]).to(x)
     y = torch.einsum("dcm,mki,i...c->k...d", layer.weight, maps, x)
     t = functional.linear(s, layer.s_to_s, layer.bias_s)
     for j, blade in enumerate(layer.invariant):
@@ -23,9 +23,9 @@ def linear(layer, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return y, t
 
 
-def product(algebra, name: str, x: Tensor, y: Tensor) -> Tensor:
-    eye = torch.eye(algebra.dim, dtype=torch.float64)
-    table = algebra.product(name, eye[:, None], eye[None, :]).to(x)  # (i, j, k)
+def product(geo, name: str, x: Tensor, y: Tensor) -> Tensor:
+    blades = geo.basis.leave.T  # (i, algebra's blades)
+    table = (geo.algebra.product(name, blades[:, None], blades[None, :]) @ geo.basis.enter.T).to(x)  # (i, j, k)
     return torch.einsum("ijk,i...,j...->k...", table, x, y)
 
 
@@ -34,7 +34,7 @@ def bilinear(layer, x: Tensor, s: Tensor, reference: Tensor) -> tuple[Tensor, Te
     factors = linear(layer.factors, x, s)[0].chunk(2 * len(geo.products), -1)
     branches = []
     for p, name in enumerate(geo.products):
-        branch = product(geo.algebra, name, factors[2 * p], factors[2 * p + 1])
+        branch = product(geo, name, factors[2 * p], factors[2 * p + 1])
         odd = not geo.symmetry.is_equivariant(name) and geo.join_reference == "data"
         branches.append(branch * reference if odd else branch)
     return linear(layer.out, torch.cat(branches, -1), s)
@@ -42,10 +42,12 @@ def bilinear(layer, x: Tensor, s: Tensor, reference: Tensor) -> tuple[Tensor, Te
 
 def norm(geo, x: Tensor) -> Tensor:
     alg = geo.algebra
-    blades = x.movedim(0, -1)
-    if geo.norm == "grade_abs":
+    blades = torch.tensordot(geo.basis.leave.to(x), x, 1).movedim(0, -1)
+    if geo.norm in ("grade_abs", "balanced"):
         parts = [alg.grade(blades, k) for k in range(alg.n + 1)]
         size = sum(alg.inner(part, part).abs() for part in parts)
+        if geo.norm == "balanced" and geo.o.any():
+            size = size + geo.read(geo.carrier(blades)).square().sum(-1)
     else:
         size = alg.inner(blades, blades)
         size = size.abs() if geo.norm == "abs" else size

@@ -18,7 +18,9 @@ def points(n, seed=0, d=3):
 
 
 def normalised(norm, x):
-    return LayerNorm(geometry("C", norm=norm, norm_eps=EPS))(x[:, None, None], NOTHING)[0][:, 0, 0]
+    geo = geometry("C", norm=norm, norm_eps=EPS)
+    y, _ = LayerNorm(geo)((geo.basis.enter @ x)[:, None, None], NOTHING)
+    return geo.basis.leave @ y[:, 0, 0]
 
 
 @pytest.mark.parametrize(("norm", "growth"), [("inner", EPS**-0.5), ("abs", EPS**-0.5), ("grade_abs", (2 + EPS) ** -0.5)])
@@ -37,11 +39,21 @@ def test_null_points_escape_every_norm(norm):
     assert torch.allclose(normalised(norm, x), x * EPS**-0.5, atol=1e-9)
 
 
+def test_the_balanced_norm_sees_points():
+    """Wherever it is: the coefficient of o is 1."""
+    for place in points(3) * torch.tensor([[0.1], [1.0], [100.0]]):
+        x = geometry("C").embed_point(place)
+        assert torch.allclose(normalised("balanced", x), x * (1 + EPS) ** -0.5, atol=1e-9 * float(x.abs().max()))
+    with pytest.raises(ValueError, match="norm='balanced' needs frame='null'"):
+        geometry("C", norm="balanced", frame="algebra")
+
+
 def test_channels_cancel_under_the_inner_norm_only():
     """Two channels of opposite squares have no size under "inner", and one under "abs"."""
     alg = geometry("C").algebra
-    x = torch.stack([alg["e1"], alg["e-"]], -1)[:, None]
-    size = {norm: LayerNorm(geometry("C", norm=norm))(x, NOTHING)[0].abs().max().item() for norm in ("inner", "abs")}
+    x = torch.stack([alg["e1"], alg["e-"]], -1)
+    norms = {norm: LayerNorm(geometry("C", norm=norm, frame="algebra")) for norm in ("inner", "abs")}
+    size = {norm: layer(x[:, None], NOTHING)[0].abs().max().item() for norm, layer in norms.items()}
     assert size["inner"] == pytest.approx(EPS**-0.5)
     assert size["abs"] == pytest.approx((1 + EPS) ** -0.5)
 

@@ -66,7 +66,7 @@ def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[
 
 
 class Inputs:
-    """Fields on their way in: x (..., channels, blades) and s (..., scalars)."""
+    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars)."""
 
     def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
         self.geo = geo
@@ -111,7 +111,7 @@ class Inputs:
         multivectors: list[Tensor] = []
         for field in self.fields:
             for one in field.objects(self.geo, values[field.name]):
-                multivectors += kinds.embed(self.geo, field.kind, one, origin)
+                multivectors += kinds.embed(self.geo.stored, field.kind, one, origin)
         placed = list(zip(self.slots, multivectors, strict=True))
         channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
         scalars = [mv[..., 0] for slot, mv in placed if slot.kind == "scalar"]
@@ -144,7 +144,7 @@ class Targets:
             size = len(kinds.parts(self.geo, field.kind))
             objects = []
             for _ in range(field.count):
-                objects.append(kinds.read(self.geo, field.kind, channels[:size], origin))
+                objects.append(kinds.read(self.geo.stored, field.kind, channels[:size], origin))
                 channels = channels[size:]
             out[field.name] = torch.cat(objects, -1)
         return out

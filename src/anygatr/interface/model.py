@@ -1,6 +1,8 @@
 """Coordinates in, coordinates out: a network between named fields of R^d."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.tokens import Tokens
+from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
 from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
@@ -29,6 +32,7 @@ def model(
     per: str | Mapping[str, str] = "token",
     origin: str | None = "mean",
     reinsert: Sequence[str] = (),
+    unit: Unit = "data",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -37,13 +41,15 @@ def model(
     them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
-    again to every query and key. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
+    again to every query and key. `unit` is the length that is 1 for the network: a number, None for 1, or "data": the power
+    of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
+    dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
     under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
     the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, **options)
+    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, **options)
 
 
 class Model(nn.Module):
@@ -68,6 +74,7 @@ class Model(nn.Module):
         per: str | Mapping[str, str] = "token",
         origin: str | None = "mean",
         reinsert: Sequence[str] = (),
+        unit: Unit = None,
         **options: Any,
     ):
         super().__init__()
@@ -77,6 +84,8 @@ class Model(nn.Module):
         self.targets = Targets(self.geo, targets)
         self.per = _per(per, list(targets))
         self.origin = self._checked_origin(origin)
+        fields = self.geo, self.inputs, self.targets
+        self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
         channels = sorted({channel for name in self.reinsert for channel in self.inputs.channels(name)})
         self.net = GATr(
@@ -87,14 +96,19 @@ class Model(nn.Module):
             blocks=blocks,
             heads=heads,
             reinsert=tuple(channels),
+            stored=True,
             **options,
         )
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
         weights = next(self.parameters()).dtype
-        with checked_together():
+        unset = isinstance(self.units, DataUnits) and self.units.values is None
+        with nullcontext() if unset else checked_together():  # units are not taken from numbers that may be wrong
             tokens = Tokens.check(self.inputs, fields, mask, offsets)
+            if isinstance(self.units, DataUnits) and unset:
+                self.units.take_first(tokens, tokens.origin(self.inputs, self.origin))
+            tokens = replace(tokens, values=self.units.enter(tokens.values))
             first = next(iter(tokens.values.values()))
             # reduced precision is for the network alone: coordinates far from the origin would lose their digits
             with without_autocast(first):
@@ -109,7 +123,17 @@ class Model(nn.Module):
             if "sample" in self.per.values():
                 pooled = self.targets.read(tokens.pool(y), tokens.of_samples(origin))
                 out = {name: pooled[name] if self.per[name] == "sample" else value for name, value in out.items()}
+            out = self.units.leave(out)
+        self.units.check_range(x, out.values())
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
+
+    def fit_unit(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, float]:
+        """Take the units from a batch of data, of a model with unit="data"; returns them by name."""
+        if not isinstance(self.units, DataUnits):
+            raise ValueError(f"unit={self.config['unit']!r} is given; build the model with unit='data' to take it from data")
+        tokens = Tokens.check(self.inputs, fields, mask, offsets)
+        self.units.fit(tokens, tokens.origin(self.inputs, self.origin))
+        return dict(self.units.values or {})
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)

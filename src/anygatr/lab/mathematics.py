@@ -7,15 +7,16 @@ from contextlib import contextmanager
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from anygatr.algebra import Algebra
 from anygatr.equivariance.expressivity import Expressivity, expressivity
 from anygatr.equivariance.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
 from anygatr.equivariance.symmetry import Symmetry, pin, spin
 from anygatr.lab.config.mathematics import AlgebraConfig, ExpressivityConfig, MapsConfig
+from anygatr.lab.system.terminal import Terminal, description_column
 from anygatr.spaces.presets import geometry
 
 GROUP = re.compile(r"(S?)E([123])", re.IGNORECASE)
@@ -38,10 +39,10 @@ def show_algebra(config: AlgebraConfig) -> None:
             }
         )
         return
-    console = Console()
+    console = Terminal()
     squares = ", ".join(f"{name}² = {square}" for name, square in zip(alg.names or (), alg.squares, strict=True))
     signs = alg.metric.int().tolist()
-    console.print(f"[bold]G({alg.p},{alg.q},{alg.r})[/]  {alg.dim} blades;  {squares}")
+    console.print(Text.assemble((f"G({alg.p},{alg.q},{alg.r})", "bold"), f"  {alg.dim} blades;  {squares}"))
     console.print(f"inner product: {signs.count(1)} positive, {signs.count(-1)} negative, {signs.count(0)} null directions")
     for k, s in enumerate(alg.slices):
         console.print(f"  grade {k}: {' '.join(alg.blades[s])}", highlight=False)
@@ -65,9 +66,10 @@ def show_maps(config: MapsConfig) -> None:
             record |= {"formulas": list(basis.names), "maps": basis.tensor.tolist()}
         _print_json(record)
         return
-    console = Console()
+    console = Terminal()
     kind = "linear maps" if config.order == 1 else f"maps of {config.order} multivectors"
-    console.print(f"[bold]{len(basis)}[/] {group}-equivariant {kind} of {config.geometry}, {symmetry.algebra}")
+    said = f" {group}-equivariant {kind} of {config.geometry}, {symmetry.algebra}"
+    console.print(Text.assemble((str(len(basis)), "bold"), said))
     console.print(f"residual {basis.residual:.1e}", style="dim")
     if isinstance(basis, LinearBasis):
         console.print(_formula_table(basis))
@@ -88,17 +90,15 @@ def show_expressivity(config: ExpressivityConfig) -> None:
         record |= {"linear": len(result.linear), "rank": result.rank, "total": result.total, "complete": result.complete}
         _print_json(record | {"missing": missing, "primes": result.primes})
         return
-    print_verdict(Console(), config.geometry, group, result)
+    print_verdict(Terminal(), config.geometry, group, result)
 
 
-def print_verdict(console: Console, name: str, group: str, result: Expressivity) -> None:
+def print_verdict(console: Terminal, name: str, group: str, result: Expressivity) -> None:
     """One line of verdict; below it the grade blocks with missing maps, input orders merged."""
     colour, verdict = ("green", "complete") if result.complete else ("red", "incomplete")
-    console.print(
-        f"[bold {colour}]{verdict}[/]: {name} under {group}, order {result.order}, {' + '.join(result.products)}, "
-        f"{len(result.linear)} linear maps: builds [bold]{result.rank}[/] of {result.total} maps",
-        highlight=False,
-    )
+    about = f": {name} under {group}, order {result.order}, {' + '.join(result.products)}, "
+    builds = (f"{len(result.linear)} linear maps: builds ", (str(result.rank), "bold"), f" of {result.total} maps")
+    console.print(Text.assemble((verdict, f"bold {colour}"), about, *builds))
     merged: dict[tuple[tuple[int, ...], int], int] = {}
     for grades, n in result.missing.items():
         key = (tuple(sorted(grades[:-1])), grades[-1])
@@ -143,7 +143,7 @@ def _product_table(alg: Algebra, product: str, width: int) -> Table:
     for j in columns:
         table.add_column(alg.blades[j], justify="right", no_wrap=True)
     for i in rows:
-        table.add_row(f"[bold]{alg.blades[i]}[/]", *(cells[i][j] for j in columns))
+        table.add_row(Text(alg.blades[i], style="bold"), *(cells[i][j] for j in columns))
     return table
 
 
@@ -152,7 +152,7 @@ def _formula_table(basis: LinearBasis) -> Table:
     for title, justify in (("#", "right"), ("map", "left"), ("from grade", "right"), ("to grade", "right")):
         table.add_column(title, justify=justify)  # type: ignore[arg-type]
     for number, (name, (i, o)) in enumerate(zip(basis.names, basis.grades, strict=True), 1):
-        table.add_row(str(number), name.replace("[", r"\["), str(i), str(o))
+        table.add_row(str(number), name, str(i), str(o))
     return table
 
 
@@ -172,8 +172,8 @@ def _count_table(counts: dict[tuple[int, ...], int], n: int) -> Table:
 @contextmanager
 def _progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """A progress bar with an ETA on standard error."""
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
+    columns = (description_column(), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
+    with Progress(*columns, console=Terminal(stderr=True), transient=True, disable=quiet) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

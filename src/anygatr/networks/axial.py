@@ -43,6 +43,7 @@ class AxialGATr(nn.Module):
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
+        self.basis = border.ChangeOfBasis(geometry)
         self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
             Block(geometry, hidden, heads, dropout, multi_query=multi_query, rope=rope) for _ in range(blocks)
@@ -54,9 +55,11 @@ class AxialGATr(nn.Module):
     ) -> tuple[Float[Tensor, "*batch n1 n2 c_out k"], Float[Tensor, "*batch n1 n2 s_out"]]:
         """A sample's join reference is taken over both axes."""
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight, axes=2)
+        x = self.basis.enter(x)
         border.check_grades(x, self.geometry, self.grades)
         batch = Batch(join_reference(x, self.geometry, axes=2), x[..., :0], scalars=s[..., :0])
-        return border.leave(*self.stages(x, s, batch, execute))
+        x, s = self.stages(x, s, batch, execute)
+        return border.leave(self.basis.leave(x), s)
 
     def stages(self, x: Tensor, s: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
         """The layers in their order, each run by `call(layer, ...)`."""

@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from anygatr.nn.width import Width
+from anygatr.ops.precision import without_autocast
 from anygatr.spaces.coordinates import require
 from anygatr.spaces.geometry import Geometry
 
@@ -57,6 +58,38 @@ def leave(
     if mask is not None:
         x, s = blank(x, s, mask)
     return x.movedim(0, -1), s
+
+
+class ChangeOfBasis(nn.Module):
+    """From the algebra's blades, on which users see multivectors, to those of the stream, and back.
+
+    With `stored`, what comes in and goes out is on the blades of the stream already.
+    """
+
+    to_stream: Tensor | None
+    to_algebra: Tensor | None
+
+    def __init__(self, geometry: Geometry, stored: bool = False):
+        super().__init__()
+        basis = geometry.basis
+        trivial = stored or basis.is_algebra
+        self.register_buffer("to_stream", None if trivial else basis.enter, persistent=False)
+        self.register_buffer("to_algebra", None if trivial else basis.leave, persistent=False)
+
+    def enter(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "k *tokens c"]:
+        """On the blades of the stream."""
+        return _changed(x, self.to_stream)
+
+    def leave(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "k *tokens c"]:
+        """On the algebra's blades."""
+        return _changed(x, self.to_algebra)
+
+
+def _changed(x: Float[Tensor, "k *tokens c"], matrix: Tensor | None) -> Float[Tensor, "k *tokens c"]:
+    if matrix is None:
+        return x
+    with without_autocast(x):
+        return torch.tensordot(matrix.to(x), x, 1)
 
 
 def blank(

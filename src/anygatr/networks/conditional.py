@@ -44,6 +44,7 @@ class ConditionalGATr(nn.Module):
         inputs, condition, hidden, outputs = (Width(*w) for w in (inputs, condition, hidden, outputs))
         check_size(hidden, blocks)
         self.geometry, self.inputs, self.condition, self.hidden, self.outputs = geometry, inputs, condition, hidden, outputs
+        self.basis = border.ChangeOfBasis(geometry)
         self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
         self.condition_in = EquiLinear(geometry, condition, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
@@ -63,6 +64,7 @@ class ConditionalGATr(nn.Module):
         """Masks are True for real tokens. The join reference is the input's, not the condition's."""
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
         cx, cs = border.enter(cx, cs, self.geometry, self.condition, self.condition_in.weight, names=("cx", "cs"))
+        x, cx = self.basis.enter(x), self.basis.enter(cx)
         if cx.shape[1:-2] != x.shape[1:-2]:
             raise ValueError(f"cx has batch {tuple(cx.shape[1:-2])}, but x has {tuple(x.shape[1:-2])}; they must be equal")
         if mask is not None:
@@ -75,7 +77,8 @@ class ConditionalGATr(nn.Module):
         border.check_grades(cx, self.geometry, self.condition_grades, "cx")
         reference = join_reference(x, self.geometry, mask)
         batch = Batch(reference, x[..., :0], mask, scalars=s[..., :0], condition_mask=condition_mask)
-        return border.leave(*self.stages(x, s, cx, cs, batch, execute), mask)
+        x, s = self.stages(x, s, cx, cs, batch, execute)
+        return border.leave(self.basis.leave(x), s, mask)
 
     def stages(self, x: Tensor, s: Tensor, cx: Tensor, cs: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
         """The layers in their order, each run by `call(layer, ...)`."""

@@ -29,7 +29,8 @@ class GATr(nn.Module):
     `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
     token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
-    bilinear layer; `scalar_gelu` is "exact" or "tanh". `config` keeps the arguments.
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". With `stored`, x and y are on the blades of the stream
+    (`geometry.basis`), as `model` embeds and reads them, not on the algebra's. `config` keeps the arguments.
     """
 
     layout = "tokens"
@@ -54,6 +55,7 @@ class GATr(nn.Module):
         inner_norm: bool = False,
         scalar_gelu: str = "exact",
         reinsert_s: Sequence[int] = (),
+        stored: bool = False,
     ):
         super().__init__()
         self.config = arguments(locals())
@@ -66,6 +68,7 @@ class GATr(nn.Module):
                     raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
+        self.basis = border.ChangeOfBasis(geometry, stored)
         self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
         self.blocks = nn.ModuleList(
             Block(
@@ -99,9 +102,9 @@ class GATr(nn.Module):
         Padding touches nothing and comes out zero.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
-        x, s, batch = self._batch(x, s, mask, offsets)
+        x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets)
         x, s = self.stages(x, s, batch, self._recomputed if self.checkpoint and torch.is_grad_enabled() else execute)
-        return border.leave(x, s, mask)
+        return border.leave(self.basis.leave(x), s, mask)
 
     def stages(self, x: Tensor, s: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
         """The layers in their order, each run by `call(layer, ...)`."""

@@ -12,6 +12,7 @@ from anygatr.nn.width import Width
 from anygatr.ops.attention import Attention, Rope
 from anygatr.ops.batch import Batch
 from anygatr.ops.stream import Stream, add
+from anygatr.spaces.features import stored
 from anygatr.spaces.geometry import Geometry
 
 
@@ -37,7 +38,8 @@ class Attend(Layer):
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
             )
-        op = Attention.of(geometry.features, heads, key_heads, tuple(head), geometry.algebra.dim, cross)  # type: ignore[arg-type]
+        features = tuple(stored(feature, geometry.basis) for feature in geometry.features)
+        op = Attention.of(features, heads, key_heads, tuple(head), geometry.algebra.dim, cross)  # type: ignore[arg-type]
         super().__init__(op)
         self.heads, self.key_heads, self.head = heads, key_heads, head
         self.rope = Rope(heads + key_heads, head.s) if rope else None

@@ -18,7 +18,7 @@ class Products(Layer):
     def __init__(self, geometry: Geometry):
         referred = geometry.needs_reference and geometry.join_reference == "data"
         odd = tuple(referred and not geometry.symmetry.is_equivariant(name) for name in geometry.products)
-        plan = product_plan(geometry.algebra, geometry.products, odd)
+        plan = product_plan(geometry.basis, geometry.products, odd)
         super().__init__(Product(plan, grouped(geometry.algebra.dim)))
 
     def forward(

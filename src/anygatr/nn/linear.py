@@ -33,7 +33,7 @@ class EquiLinear(Layer):
         variants: Sequence[init.Variant] = (init.DEFAULT,),
     ):
         basis = geometry.linear_basis
-        plan = linear_plan(basis)
+        plan = linear_plan(basis, geometry.basis)
         super().__init__(Linear(plan))
         self.geometry, self.inputs, self.outputs, self.invariant = geometry, inputs, outputs, plan.invariant
         invariants = len(plan.invariant)

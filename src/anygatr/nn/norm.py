@@ -15,7 +15,7 @@ class LayerNorm(Layer):
     """
 
     def __init__(self, geometry: Geometry, heads: int = 1):
-        super().__init__(Norm(norm_plan(geometry.algebra, geometry.norm, geometry.norm_eps, geometry.norm_form), heads))
+        super().__init__(Norm(norm_plan(geometry.basis, geometry.norm, geometry.norm_eps, geometry.norm_form), heads))
 
     def forward(
         self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"]

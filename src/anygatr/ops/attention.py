@@ -67,6 +67,7 @@ class Attention(Op):
         for i, feature in enumerate(self.features):
             if isinstance(feature, TableFeature):
                 tables[f"blades_{i}"] = torch.tensor(feature.blades, dtype=torch.int64)
+                tables[f"key_blades_{i}"] = torch.tensor(feature.key_blades, dtype=torch.int64)
                 tables[f"factors_{i}"] = torch.tensor(feature.factors, dtype=torch.float64).view(-1, 1, 1)
         return tables
 
@@ -116,7 +117,8 @@ class Attention(Op):
         parts, learned, given = [], 0, iter(tables)
         for feature in self.features:
             if isinstance(feature, TableFeature):
-                picked, factors = x.index_select(0, next(given)), next(given)  # type: ignore[arg-type]
+                of_query, of_key, factors = next(given), next(given), next(given)
+                picked = x.index_select(0, of_key if weights is None else of_query)  # type: ignore[arg-type]
                 of = feature.key_of if weights is None else feature.query_of
                 part = _by_head(of(picked, factors.to(x.dtype)), heads)  # type: ignore[union-attr]
             else:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from anygatr.equivariance.solver import LinearBasis
-from anygatr.equivariance.symmetry import Frame
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import shortened
+from anygatr.spaces.stream_basis import StreamBasis
 
 # axes: k blades, m maps, e effective weights, j invariant blades, p entries
 DIGITS = 9  # entries of a basis closer than this are one number
@@ -47,8 +46,7 @@ class LinearPlan:
     """Which blades each effective weight connects.
 
     Entries of the basis that are proportional for all maps share one effective weight: weight_e = sum_m mixing_me weight_m.
-    `enter` and `leave` change to the group's frame and back where the maps are sparser there (o and infinity for conformal
-    space); both are empty where the algebra's own blades do. Entries between invariant blades come first.
+    Entries between invariant blades come first.
     Blades outside `reads` are taken for zero; those outside `writes`, and all scalars without `scalars`, are left zero.
     """
 
@@ -56,8 +54,6 @@ class LinearPlan:
     blades: int
     invariant: tuple[int, ...]
     entries: tuple[BladeMap, ...]
-    enter: tuple[BladeMap, ...]
-    leave: tuple[BladeMap, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     scalars: bool = True
@@ -67,7 +63,7 @@ class LinearPlan:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.mixing, self.entries, self.reads, self.writes, self.scalars, self.enter, self.leave))
+        return hash((self.mixing, self.entries, self.reads, self.writes, self.scalars))
 
     @property
     def maps(self) -> int:
@@ -106,24 +102,19 @@ class Linear(Op):
         combinations = torch.zeros(plan.blades + len(others), len(plan.mixing), dtype=torch.float64)
         for row, e in [*((e.target, e) for e in plan.entries if e.target == e.source), *enumerate(others, plan.blades)]:
             combinations[row] += mixing[:, e.weight] * e.factor
-        tables = {
+        return {
             "sources": torch.tensor([e.source for e in others], dtype=torch.int64),
             "targets": torch.tensor([e.target for e in others], dtype=torch.int64),
             "outer": torch.tensor([plan.invariant[j] for j in plan.outer], dtype=torch.int64),
             "combinations": combinations,
         }
-        if plan.enter or plan.leave:
-            tables["enter"], tables["leave"] = (_matrix(change, plan.blades) for change in (plan.enter, plan.leave))
-        return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """One batched matrix product for blades that stay what they are, one for those that change; in autocast's type."""
         x, s, *given = shortened(*values, *parameters)
-        weights, (sources, targets, outer, combinations, *frame) = LinearWeights(*given[:6]), given[6:]
+        weights, (sources, targets, outer, combinations) = LinearWeights(*given[:6]), given[6:]
         plan, tokens = self.plan, s.shape[:-1]
         c_out, c_in, _ = weights.mv.shape
-        if frame:
-            x = torch.tensordot(frame[0], x, 1)
         flat = x.flatten(1, -2)
         effective = (combinations @ weights.mv.flatten(0, 1).T).view(len(combinations), c_out, c_in).transpose(1, 2)
         y = flat @ effective[: plan.blades]
@@ -132,8 +123,6 @@ class Linear(Op):
         if plan.outer:
             y.index_add_(0, outer, self._fed_by_scalars(s, weights))
         y = y.unflatten(1, tokens)
-        if frame:
-            y = torch.tensordot(frame[1], y, 1)
         t, unused = self._scalars(x, s, weights), self._unused(weights)
         return (y + 0 * sum(w.sum() for w in unused), t) if unused else (y, t)
 
@@ -166,41 +155,28 @@ class Linear(Op):
 
 
 @lru_cache(maxsize=64)
-def linear_plan(basis: LinearBasis) -> LinearPlan:
-    """The plan for the maps of a basis, each divided by its Frobenius norm."""
+def linear_plan(basis: LinearBasis, stored: StreamBasis) -> LinearPlan:
+    """The plan for the maps of a basis, each of unit Frobenius norm on the algebra's blades, on stored multivectors."""
     algebra = basis.symmetry.algebra
-    maps = basis.tensor.numpy() / basis.tensor.flatten(1).norm(dim=1).clamp(min=1e-30).numpy()[:, None, None]
+    maps = basis.tensor / basis.tensor.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None]
     invariant = invariant_blades(basis)
-    leave = _blades_of(basis.symmetry.frame)
-    enter = np.linalg.inv(leave)
-    framed = enter @ maps @ leave
-    keeps = all(
-        np.array_equal(leave[j], np.eye(algebra.dim)[j]) and np.array_equal(leave[:, j], leave[j]) for j in invariant
-    )
-    if keeps and _support(framed) < _support(maps):
-        there, back = _entries_of(enter), _entries_of(leave)
-        mixing, entries = _effective(framed)
-    else:
-        there, back = (), ()
-        mixing, entries = _effective(maps)
+    mixing, entries = _effective(stored.of(maps).numpy())
     joint = [e for e in entries if e.target in invariant and e.source in invariant]
     others = _in_order(e for e in entries if e not in joint)
     every = tuple(range(algebra.dim))
     rows = tuple(tuple(row) for row in mixing.tolist())
-    return LinearPlan(rows, algebra.dim, invariant, (*joint, *others), there, back, every, every)
+    return LinearPlan(rows, algebra.dim, invariant, (*joint, *others), every, every)
 
 
 @lru_cache(maxsize=256)
 def narrowed(plan: LinearPlan, reads: tuple[int, ...], writes: tuple[int, ...], scalars: bool) -> LinearPlan:
-    """The part of a plan that reads and writes these blades, whole grades of them: changes of frame keep grades."""
+    """The part of a plan that reads and writes these blades."""
     return replace(
         plan,
         entries=tuple(e for e in plan.entries if e.target in writes and e.source in reads),
         reads=reads,
         writes=writes,
         scalars=scalars,
-        enter=tuple(e for e in plan.enter if e.target in reads),
-        leave=tuple(e for e in plan.leave if e.target in writes),
     )
 
 
@@ -212,24 +188,6 @@ def invariant_blades(basis: LinearBasis) -> tuple[int, ...]:
         if source == 0 and len(support) == 1 and basis.symmetry.algebra.metric[support[0]] != 0:
             out.append(support[0])
     return tuple(sorted(out))
-
-
-def _blades_of(frame: Frame) -> np.ndarray:
-    """The frame's blades as columns: x = matrix @ (coefficients in the frame)."""
-    algebra = frame.algebra
-    columns = []
-    for grade in range(algebra.n + 1):
-        for subset in combinations(range(algebra.n), grade):
-            blade = algebra["1"]
-            for i in subset:
-                blade = algebra.outer(blade, frame.multivector(i))
-            columns.append(blade.numpy())
-    return np.stack(columns, axis=1)
-
-
-def _support(maps: np.ndarray) -> int:
-    """How many pairs of blades any of the maps connects."""
-    return int(np.any(np.abs(maps) > 10.0**-DIGITS, axis=0).sum())
 
 
 def _effective(maps: np.ndarray) -> tuple[np.ndarray, list[BladeMap]]:
@@ -251,15 +209,3 @@ def _effective(maps: np.ndarray) -> tuple[np.ndarray, list[BladeMap]]:
 def _in_order(entries: Iterable[BladeMap]) -> tuple[BladeMap, ...]:
     """The diagonal first, then by weight and blade: the order in which sums are taken, on every backend."""
     return tuple(sorted(set(entries), key=lambda e: (e.target != e.source, *e)))
-
-
-def _entries_of(matrix: np.ndarray) -> tuple[BladeMap, ...]:
-    found = np.argwhere(np.abs(matrix) > 10.0**-DIGITS)
-    return _in_order(BladeMap(0, float(matrix[o, i]), int(o), int(i)) for o, i in found)
-
-
-def _matrix(change: tuple[BladeMap, ...], blades: int) -> Float[Tensor, "k k"]:
-    out = torch.zeros(blades, blades, dtype=torch.float64)
-    for e in change:
-        out[e.target, e.source] += e.factor
-    return out

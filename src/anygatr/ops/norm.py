@@ -7,39 +7,51 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anygatr.algebra import Algebra
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
+from anygatr.spaces.stream_basis import Pair, StreamBasis
 
-NORMS = ("inner", "abs", "grade_abs")
+NORMS = ("inner", "abs", "grade_abs", "balanced")
 FORMS = ("add", "clamp")
 
 
 @dataclass(frozen=True)
 class NormPlan:
-    """size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b^2|; `absolute` switches the absolute value on.
+    """size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b x_partner(b)|; `absolute` is that absolute value.
 
     `floor` ("add", eps) divides by sqrt(size + eps), ("clamp", eps) by sqrt(max(size, eps)).
     """
 
     blades: int
-    groups: tuple[tuple[tuple[int, float], ...], ...]  # for each group its (blade, sign)
+    groups: tuple[tuple[Pair, ...], ...]
     absolute: bool
     floor: tuple[str, float]  # a tuple is a constant to torch's tracing, which begins anew for a number by itself
 
+    @property
+    def diagonal(self) -> bool:
+        """Whether every blade meets itself."""
+        return all(pair.blade == pair.partner for group in self.groups for pair in group)
 
-def norm_plan(algebra: Algebra, norm: str, eps: float, form: str) -> NormPlan:
-    """The paper's three norms: "inner" <x, x>, "abs" |<x, x>|, "grade_abs" sum over grades of |<<x>_k, <x>_k>|."""
+
+def norm_plan(basis: StreamBasis, norm: str, eps: float, form: str) -> NormPlan:
+    """The paper's three norms: "inner" <x, x>, "abs" |<x, x>|, "grade_abs" sum over grades of |<<x>_k, <x>_k>|.
+
+    "balanced" adds to the last what null multivectors hide and no motion changes: the squares of the coefficients of blades
+    with o and without infinity. A point has size one.
+    """
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r} is unknown; choose from {', '.join(map(repr, NORMS))}")
     if form not in FORMS:
         raise ValueError(f"norm_form={form!r} is unknown; choose from {', '.join(map(repr, FORMS))}")
     if not eps > 0:
         raise ValueError(f"norm_eps={eps!r} must be positive; the default is 0.01")
-    metric = algebra.metric.tolist()
-    blades = [range(s.start, s.stop) for s in algebra.slices] if norm == "grade_abs" else [range(algebra.dim)]
-    groups = tuple(tuple((b, metric[b]) for b in group if metric[b]) for group in blades)
+    algebra = basis.algebra
+    by_grade = norm in ("grade_abs", "balanced")
+    blades = [range(s.start, s.stop) for s in algebra.slices] if by_grade else [range(algebra.dim)]
+    groups = tuple(tuple(pair for pair in basis.metric if pair.blade in group) for group in blades)
+    if norm == "balanced":
+        groups += (tuple(Pair(b, b, 1.0) for b in basis.weights),)
     return NormPlan(algebra.dim, tuple(g for g in groups if g), norm != "inner", (form, eps))
 
 
@@ -54,29 +66,37 @@ class Norm(Op):
     heads: int = 1
 
     def tables(self) -> dict[str, Tensor]:
-        """The signs of all groups, so that one matrix product sums the squares."""
-        signs = torch.zeros(len(self.plan.groups), self.plan.blades, dtype=torch.float64)
-        for g, group in enumerate(self.plan.groups):
-            for blade, sign in group:
-                signs[g, blade] = sign
-        return {"signs": signs}
+        """The signs of all groups, so that one matrix product sums them; which blades meet, unless each meets itself."""
+        plan = self.plan
+        pairs = [(g, pair) for g, group in enumerate(plan.groups) for pair in group]
+        if plan.diagonal:
+            signs = torch.zeros(len(plan.groups), plan.blades, dtype=torch.float64)
+            for g, pair in pairs:
+                signs[g, pair.blade] = pair.sign
+            return {"signs": signs}
+        signs = torch.zeros(len(plan.groups), len(pairs), dtype=torch.float64)
+        for i, (g, pair) in enumerate(pairs):
+            signs[g, i] = pair.sign
+        sides = (torch.tensor([pair[side] for _, pair in pairs], dtype=torch.int64) for side in (0, 1))
+        return {"signs": signs} | dict(zip(("blades", "partners"), sides, strict=True))
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """Each token by itself."""
-        (x, s), (signs,) = values, parameters
+        (x, s), (signs, *sides) = values, parameters
         with without_autocast(x):
             x, s = lengthened(x, s)
             if self.heads > 1:
                 x, s = x.unflatten(-1, (self.heads, -1)), s.unflatten(-1, (self.heads, -1))
             if x.shape[-1]:
-                x = x * self._scale(x, signs.to(x))  # type: ignore[union-attr]
+                left, right = (x.index_select(0, side) for side in sides) if sides else (x, x)  # type: ignore[arg-type]
+                x = x * self._scale(left * right, signs.to(x))  # type: ignore[union-attr]
             if s.shape[-1]:
                 s = functional.layer_norm(s, s.shape[-1:])
             return (x.flatten(-2), s.flatten(-2)) if self.heads > 1 else (x, s)
 
-    def _scale(self, x: Tensor, signs: Tensor) -> Tensor:
+    def _scale(self, pairs: Tensor, signs: Tensor) -> Tensor:
         """1 / sqrt(size); where an indefinite form is negative, eps alone is left."""
-        squares = torch.tensordot(signs, x.square(), 1)
+        squares = torch.tensordot(signs, pairs, 1)
         size = squares.abs().sum(0) if self.plan.absolute else squares.sum(0)
         mean, (form, eps) = size.mean(-1, keepdim=True), self.plan.floor
         return (mean.clamp(min=eps) if form == "clamp" else mean.clamp(min=0) + eps).rsqrt()

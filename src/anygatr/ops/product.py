@@ -9,15 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anygatr.algebra import Algebra
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
+from anygatr.spaces.stream_basis import ProductTerm, StreamBasis
 
 # axes: g factors, p products, k blades
 TERMS = 512  # that are gathered at once: each takes the memory of a blade
 IN_CACHE = 1 << 18  # numbers of an intermediate that stays in the caches of a CPU
-Entries = tuple[tuple[int, int, int, int], ...]  # target blade, left blade, right blade, sign
+Entries = tuple[ProductTerm, ...]
 
 
 class Term(NamedTuple):
@@ -74,10 +74,10 @@ class ProductPlan:
 
 
 @lru_cache(maxsize=64)
-def product_plan(algebra: Algebra, names: tuple[str, ...], odd: tuple[bool, ...] = ()) -> ProductPlan:
+def product_plan(basis: StreamBasis, names: tuple[str, ...], odd: tuple[bool, ...] = ()) -> ProductPlan:
     """The plan of h -> (h_0 * h_1, h_2 * h_3, ...), one pair of factors for each product; `odd` ones times a number."""
     odd = odd or (False,) * len(names)
-    terms = tuple(Term(_entries(algebra, name), p, 2 * p, 2 * p + 1, odd[p]) for p, name in enumerate(names))
+    terms = tuple(Term(basis.terms(name), p, 2 * p, 2 * p + 1, odd[p]) for p, name in enumerate(names))
     return ProductPlan(terms, (len(names), 2 * len(names), 2 * len(names)))
 
 
@@ -109,14 +109,16 @@ class Product(Op):
     groups: tuple[tuple[int, int], ...]
 
     def tables(self) -> dict[str, Tensor]:
-        """For each product and group of target blades: which signed left blade meets every right blade."""
+        """For each product and group of target blades: which signed left blade meets which right blade."""
         blades, tables = self.groups[-1][1], {}
         for p, term in enumerate(self.plan.terms):
-            index = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
+            left = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
+            right, met = torch.zeros(blades, blades, dtype=torch.int64), [0] * blades
             for k, i, j, sign in term.entries:
-                index[k, j] = i if sign > 0 else blades + i
+                left[k, met[k]], right[k, met[k]] = i if sign > 0 else blades + i, j
+                met[k] += 1
             for g, (start, stop) in enumerate(self.groups):
-                tables[f"gather_{p}_{g}"] = index[start:stop].flatten()
+                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
         return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor]:
@@ -127,7 +129,7 @@ class Product(Op):
             (h,) = lengthened(h)
             factors, out = h.chunk(self.plan.sizes[1], -1), []
             for term in self.plan.terms:
-                gathers = [next(tables) for _ in range(groups)]
+                gathers = [(next(tables), next(tables)) for _ in range(groups)]
                 product = _evaluate(factors[term.left], factors[term.right], gathers)  # type: ignore[arg-type]
                 out.append(product * reference.to(h.dtype) if term.odd else product)
             return (out[0] if len(out) == 1 else torch.cat(out, -1),)
@@ -157,29 +159,23 @@ def even(plan: ProductPlan) -> ProductPlan:
     return replace(plan, terms=tuple(term._replace(odd=False) for term in plan.terms))
 
 
-def _evaluate(a: Tensor, b: Tensor, gathers: Sequence[Tensor]) -> Float[Tensor, "k *tokens c"]:
-    """sum_j (signed a)[gather_kj] b_j, group by group of targets k; on the CPU some numbers of each blade at a time."""
+def _evaluate(a: Tensor, b: Tensor, gathers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "k *tokens c"]:
+    """sum_t (signed a)[left_kt] b[right_kt], by groups of targets k; on the CPU some numbers of each blade at a time."""
     left, right = a.flatten(1), b.flatten(1)
     signed = torch.cat([left, -left, torch.zeros_like(left[:1])])
     if a.device.type != "cpu" or torch.compiler.is_compiling():
         return _summed(signed, right, gathers).view(a.shape)
-    most = max(IN_CACHE // max(map(len, gathers), default=1), 1)
+    most = max(IN_CACHE // max((len(left) for left, _ in gathers), default=1), 1)
     parts = zip(signed.split(most, 1), right.split(most, 1), strict=True)
     return torch.cat([_summed(s, r, gathers) for s, r in parts], 1).view(a.shape)
 
 
-def _summed(signed: Tensor, right: Tensor, gathers: Sequence[Tensor]) -> Float[Tensor, "k n"]:
-    terms = (signed.index_select(0, gather).unflatten(0, (-1, len(right))) for gather in gathers)
-    return torch.cat([(term * right).sum(1) for term in terms])
-
-
-@lru_cache(maxsize=64)
-def _entries(algebra: Algebra, product: str) -> Entries:
-    index, sign = algebra.table(product)
-    return tuple((k, int(index[k, j]), j, int(sign[k, j])) for k, j in sign.nonzero().tolist())
+def _summed(signed: Tensor, right: Tensor, gathers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "k n"]:
+    terms = (signed.index_select(0, of_left) * right.index_select(0, of_right) for of_left, of_right in gathers)
+    return torch.cat([term.unflatten(0, (-1, len(right))).sum(1) for term in terms])
 
 
 @lru_cache(maxsize=256)
 def _permuted(entries: Entries, order: tuple[int, int, int]) -> Entries:
     """Exchange the roles of the three blades; sorted by target, so that the blade being summed stays in cache."""
-    return tuple(sorted((e[order[0]], e[order[1]], e[order[2]], e[3]) for e in entries))
+    return tuple(sorted(ProductTerm(e[order[0]], e[order[1]], e[order[2]], e.sign) for e in entries))

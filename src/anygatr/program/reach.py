@@ -123,7 +123,7 @@ class _Rule:
                 values = [parts[0] | _grades(wanted.grades), parts[1] | _scalars(wanted.scalars)]
                 return [*parts, *values] if self.op.cross else values
             case Norm(plan):  # the size that divides is made of all grades that the metric sees
-                sized = _grades(self._of(b for group in plan.groups for b, _ in group))
+                sized = _grades(self._of(b for group in plan.groups for b, *_ in group))
                 return [needed[0] | sized if needed[0] else NOTHING, needed[1]]
             case Gate():
                 return [needed[0] | _grades({0}) if needed[0] else NOTHING, needed[1]]

@@ -48,8 +48,11 @@ def restore(description: dict[str, Any]) -> Geometry:
 
 
 def fingerprint(geo: Geometry) -> str:
-    """A hash of the algebra, the group, its maps in order, the features and all choices: equal if weights mean the same."""
-    declared = {name: _encoded(value) for name, value in geo.declared.items()}
+    """A hash of the algebra, the group, its maps in order, the features and all choices: equal if weights mean the same.
+
+    The frame of the stream is not part of it: it changes rounding alone.
+    """
+    declared = {name: _encoded(value) for name, value in geo.declared.items() if name != "frame"}
     declared["maps"] = _encoded(geo.linear_basis.tensor)
     return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -81,7 +84,8 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, str | int | float | None):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **{key: _encoded(part) for key, part in asdict(value).items()}}
+        parts = {key: part for key, part in asdict(value).items() if part != ()}  # what is empty says nothing
+        return {"type": type(value).__name__, **{key: _encoded(part) for key, part in parts.items()}}
     raise ValueError(f"features contains {value!r}, which cannot be described; make it a frozen dataclass of numbers")
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
+from anygatr.spaces.stream_basis import StreamBasis
 
 
 @runtime_checkable
@@ -46,6 +47,10 @@ class TableFeature(Feature, Protocol):
         """The blades it reads."""
 
     @property
+    def key_blades(self) -> tuple[int, ...]:
+        """Those it reads of keys, as many; the same unless blades meet others."""
+
+    @property
     def factors(self) -> tuple[float, ...]:
         """A factor for each of them, then other constants, which `query_of` and `key_of` are given as a tensor."""
 
@@ -58,15 +63,21 @@ class TableFeature(Feature, Protocol):
 
 @dataclass(frozen=True)
 class Inner:
-    """The invariant inner product <q, k> = sum_b signs_b q_b k_b over the given blades."""
+    """The invariant inner product <q, k> = sum_b signs_b q_b k_b over the given blades.
+
+    On a basis whose metric is not diagonal a blade b of the query meets its partner of the key: signs_b q_b k_partner(b).
+    """
 
     blades: tuple[int, ...]
     signs: tuple[float, ...]
+    partners: tuple[int, ...] = ()
     learned: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if len(self.blades) != len(self.signs):
             raise ValueError(f"signs={self.signs} must have one sign for each of the {len(self.blades)} blades")
+        if self.partners and sorted(self.partners) != sorted(self.blades):
+            raise ValueError(f"partners={self.partners} must be the blades {self.blades} in another order")
 
     @classmethod
     def of(cls, algebra: Algebra, without: tuple[int, ...] = ()) -> "Inner":
@@ -81,6 +92,11 @@ class Inner:
         return len(self.blades)
 
     @property
+    def key_blades(self) -> tuple[int, ...]:
+        """The partners of the blades."""
+        return self.partners or self.blades
+
+    @property
     def factors(self) -> tuple[float, ...]:
         """The signs."""
         return self.signs
@@ -88,20 +104,31 @@ class Inner:
     @property
     def precise(self) -> bool:
         """An indefinite form is a difference of large numbers."""
-        return min(self.signs, default=1.0) < 0
+        return min(self.signs, default=1.0) < 0 or bool(self.partners)
 
     def within(self, blades: tuple[int, ...]) -> "Inner":
-        """The same where all other blades are zero."""
-        kept = [(b, sign) for b, sign in zip(self.blades, self.signs, strict=True) if b in blades]
-        return Inner(tuple(b for b, _ in kept), tuple(sign for _, sign in kept))
+        """The same where all other blades, whole grades of them, are zero."""
+        kept = [i for i, b in enumerate(self.blades) if b in blades]
+        return self._chosen(kept)
+
+    def stored_in(self, basis: StreamBasis) -> "Inner":
+        """The same form on the blades of the stream."""
+        form = torch.zeros(basis.algebra.dim, dtype=torch.float64)
+        form[list(self.blades)] = torch.tensor(self.signs, dtype=torch.float64)
+        stored = basis.leave.T * form @ basis.leave
+        places = (stored.abs() > 1e-9).nonzero().tolist()
+        if len({b for b, _ in places}) != len(places):
+            raise ValueError("Inner compares blades that o and infinity mix; name all of them, or use frame='algebra'")
+        blades, partners = (tuple(side) for side in zip(*places, strict=True))
+        return Inner(blades, tuple(float(stored[b, c]) for b, c in places), partners if partners != blades else ())
 
     def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
         """q_b."""
         return _picked(x, self.blades)
 
     def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
-        """signs_b k_b."""
-        return self.key_of(_picked(x, self.blades), _column(self.factors, x))
+        """signs_b k_partner(b)."""
+        return self.key_of(_picked(x, self.key_blades), _column(self.factors, x))
 
     def query_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
         """The query's side from its blades alone."""
@@ -110,6 +137,12 @@ class Inner:
     def key_of(self, picked: Float[Tensor, "b *tokens c"], factors: Tensor) -> Float[Tensor, "f *tokens c"]:
         """The key's side from its blades alone."""
         return picked if min(self.signs, default=1.0) == 1 else picked * factors
+
+    def _chosen(self, places: list[int]) -> "Inner":
+        blades, signs, partners = (
+            tuple(x[i] for i in places) if x else () for x in (self.blades, self.signs, self.partners)
+        )
+        return Inner(blades, signs, partners)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -136,6 +169,17 @@ class Distance:
     def blades(self) -> tuple[int, ...]:
         """The blades it reads."""
         return self.weight, *self.coordinates
+
+    @property
+    def key_blades(self) -> tuple[int, ...]:
+        """The same blades."""
+        return self.blades
+
+    def stored_in(self, basis: StreamBasis) -> "Distance":
+        """The same, once the basis is known to keep its blades."""
+        if not all(_keeps(basis, blade) for blade in self.blades):
+            raise ValueError("Distance reads blades that o and infinity mix; use frame='algebra'")
+        return self
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -170,6 +214,49 @@ class Distance:
         weight = picked[:1]
         both = picked * (factors[:-1] * (weight / (weight.square() + factors[-1:])))
         return both[:1], both[1:], both.square()
+
+
+@dataclass(frozen=True)
+class InAlgebra:
+    """A feature of multivectors on the algebra's blades, for a stream that is stored on others."""
+
+    feature: Feature
+    basis: StreamBasis
+
+    @property
+    def size(self) -> int:
+        """As the feature says."""
+        return self.feature.size
+
+    @property
+    def learned(self) -> bool:
+        """As the feature says."""
+        return self.feature.learned
+
+    @property
+    def precise(self) -> bool:
+        """As the feature says."""
+        return self.feature.precise
+
+    def query(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """The query's side."""
+        return self.feature.query(torch.tensordot(self.basis.leave.to(x), x, 1))
+
+    def key(self, x: Float[Tensor, "k *tokens c"]) -> Float[Tensor, "f *tokens c"]:
+        """The key's side."""
+        return self.feature.key(torch.tensordot(self.basis.leave.to(x), x, 1))
+
+
+def stored(feature: Feature, basis: StreamBasis) -> Feature:
+    """A declared feature, which is one of multivectors on the algebra's blades, on the blades of the stream."""
+    if basis.is_algebra:
+        return feature
+    return feature.stored_in(basis) if isinstance(feature, Inner | Distance) else InAlgebra(feature, basis)
+
+
+def _keeps(basis: StreamBasis, blade: int) -> bool:
+    unit = torch.eye(basis.algebra.dim, dtype=torch.float64)[blade]
+    return bool(basis.leave[blade].equal(unit)) and bool(basis.leave[:, blade].equal(unit))
 
 
 def _picked(x: Float[Tensor, "k *tokens c"], blades: tuple[int, ...]) -> Float[Tensor, "b *tokens c"]:

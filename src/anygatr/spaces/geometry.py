@@ -1,5 +1,6 @@
 """Geometry: an algebra, a group and where R^d lives in it; all that a network needs to know, in one declaration."""
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -16,13 +17,27 @@ from anygatr.spaces.embeddings import flats, isometries, points, rounds, vectors
 from anygatr.spaces.features import Feature, Inner
 from anygatr.spaces.kinds import existing, refusal
 from anygatr.spaces.space import Space, choice
+from anygatr.spaces.stream_basis import StreamBasis
 from anygatr.spaces.tables import EmbeddingTables, PointRule, Quadratic, Split
 
 Product = Literal["geometric", "join"]
-Norm = Literal["inner", "abs", "grade_abs"]
+Norm = Literal["inner", "abs", "grade_abs", "balanced"]
 NormForm = Literal["add", "clamp"]
 Initialisation = Literal["kaiming", "identity"]
 JoinReference = Literal["data", "canonical"]
+FrameName = Literal["algebra", "null"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGeometry:
+    """A space whose multivectors are on the blades of the stream, with the kinds that a geometry has."""
+
+    space: Space
+    kinds: tuple[str, ...]
+
+    def require(self, kind: str) -> Space:
+        """The space, once it is known to have objects of that kind; raises ValueError elsewhere."""
+        return _required(self.space, self.kinds, kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +70,13 @@ class Geometry:
     init: Initialisation = "kaiming"
     join_reference: JoinReference = "data"
     name: str = "custom"
+    frame: FrameName = None  # type: ignore[assignment]
+    """The frame in which networks store multivectors: the "algebra"'s generators, or the "null" one, with o and infinity
+    instead of the two that span them; default: "null" where o exists. Users pass and get the algebra's blades."""
     space: Space = field(init=False)
     """Where R^d lives: what embeddings ask of the declaration."""
+    stored: "StoredGeometry" = field(init=False)
+    """The same for multivectors as networks store them; `kinds.embed` and `kinds.read` take it in place of a geometry."""
     tables: EmbeddingTables = field(init=False)
     """The constants of all embeddings."""
     kinds: tuple[str, ...] = field(init=False)
@@ -104,6 +124,10 @@ class Geometry:
         # computed now: computed first while exporting, they would become part of the graph
         replace(self, "tables", space.tables)
         replace(self, "kinds", existing(space))
+        spanned = space.has_o and int(space.infinity.count_nonzero()) == 2
+        replace(self, "frame", self.frame or ("null" if spanned else "algebra"))
+        choice("frame", self.frame, get_args(FrameName))
+        replace(self, "stored", StoredGeometry(self._stored_space(space), self.kinds))
         replace(self, "axes", space.axes)
         replace(self, "infinity", space.infinity)
         replace(self, "ideal", space.ideal)
@@ -111,6 +135,21 @@ class Geometry:
         replace(self, "features", tuple(self.features) or (Inner.of(self.algebra),))
         self._check_group()
         self._check_network()
+
+    def _stored_space(self, space: Space) -> Space:
+        if self.frame == "algebra":
+            return space
+        if not space.has_o:
+            raise ValueError(f"frame='null' needs an o, which infinity={self.algebra.format(space.infinity)} does not have")
+        basis = StreamBasis.null(self.algebra, space.o, space.infinity)
+        stored = dataclasses.replace(space, basis=basis)
+        assert stored.tables  # computed now, as those of `space`
+        return stored
+
+    @property
+    def basis(self) -> StreamBasis:
+        """The blades in which networks store multivectors."""
+        return self.stored.space.basis
 
     @property
     def dim(self) -> int:
@@ -136,16 +175,15 @@ class Geometry:
 
     def require(self, kind: str) -> Space:
         """The space, once it is known to have objects of that kind; raises ValueError elsewhere."""
-        if kind not in self.kinds:
-            raise ValueError(refusal(self.space, kind))
-        return self.space
+        return _required(self.space, self.kinds, kind)
 
     def on(self, device: torch.device | str) -> "Geometry":
         """The same geometry with the constants of its embeddings on a device, so that embedding there copies none."""
         if torch.device(device) == self.tables.vector.device:
             return self
         out, space = object.__new__(Geometry), self.space.on(torch.device(device))
-        out.__dict__.update(self.__dict__, space=space, tables=space.tables)
+        stored = StoredGeometry(self.stored.space.on(torch.device(device)), self.kinds)
+        out.__dict__.update(self.__dict__, space=space, tables=space.tables, stored=stored)
         return out
 
     def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
@@ -218,6 +256,7 @@ class Geometry:
             "kinds": ", ".join(self.kinds),
             "products": ", ".join(self.products),
             "features": ", ".join(f"{type(feature).__name__}({feature.size})" for feature in self.features),
+            "stored on": "the blades of o and infinity" if self.frame == "null" else "the algebra's blades",
             "norm": f"{self.norm}, eps {self.norm_eps:g} ({self.norm_form}); init {self.init}",
         }
         return "\n".join([f"Geometry {self.name!r} of {space}", *(f"  {key:<10}{value}" for key, value in rows.items())])
@@ -262,6 +301,7 @@ class Geometry:
                 )
 
     def _check_network(self) -> None:
+        alg = self.algebra
         for product in self.products:
             choice("products", product, get_args(Product))
             if not _is_equivariant(product, Symmetry(self.algebra, self.symmetry.generators)):
@@ -271,6 +311,10 @@ class Geometry:
         if not self.products:
             raise ValueError("products=() leaves multivectors without interaction; use ('geometric',)")
         choice("norm", self.norm, get_args(Norm))
+        if self.norm == "balanced" and self.space.has_o:
+            moved = [alg.commutator(b) @ self.infinity for b in self.symmetry.generators]
+            if self.frame == "algebra" or any(bool((x.abs() > 1e-9).any()) for x in moved):
+                raise ValueError("norm='balanced' needs frame='null' and a group that keeps infinity; use norm='grade_abs'")
         choice("norm_form", self.norm_form, get_args(NormForm))
         choice("init", self.init, get_args(Initialisation))
         choice("join_reference", self.join_reference, get_args(JoinReference))
@@ -281,6 +325,17 @@ class Geometry:
                 raise ValueError(f"features contains {feature!r}; use Inner and Distance from anygatr.spaces.features")
         if self.needs_reference and self.join_reference == "data":
             assert self.reference_blade >= 0  # raises here, and not in a network, where no blade repairs the product
+            row = self.basis.leave[self.reference_blade]
+            if not bool(row.equal(torch.eye(len(row), dtype=row.dtype)[self.reference_blade])):
+                raise ValueError(
+                    "the reference blade of products odd under mirrors contains o or infinity; use frame='algebra'"
+                )
+
+
+def _required(space: Space, kinds: tuple[str, ...], kind: str) -> Space:
+    if kind not in kinds:
+        raise ValueError(refusal(space, kind))
+    return space
 
 
 def _is_equivariant(product: Product, symmetry: Symmetry) -> bool:

@@ -189,6 +189,11 @@ def columns(geo: HasSpace, kind: str) -> int:
     return sum(_widths(geo, kind))
 
 
+def roles(geo: HasSpace, kind: str) -> tuple[tuple[str, int], ...]:
+    """The columns of a kind as (role, width); `Kind.columns` says what roles are."""
+    return tuple(zip((role for _, role in lookup(kind).columns), _widths(geo, kind), strict=True))
+
+
 def parts(geo: HasSpace, kind: str) -> tuple[str, ...]:
     """The kinds this one becomes: itself where the geometry has it, its substitute elseexistence."""
     entry, known = lookup(kind), existing(geo.space)

@@ -19,10 +19,13 @@ class Motion:
 
 
 def act(geo: Geometry, versor: Tensor, x: Tensor, layout: str) -> Tensor:
-    """The group's action on multivectors, whichever axis holds the blades, in float64."""
+    """The group's action in float64 on multivectors of a layout.
+
+    "tokens": blades last, the algebra's; "blades": blades first, those of the stream.
+    """
     matrix = geo.algebra.action(versor)
     if layout == "blades":
-        return torch.einsum("ij,j...->i...", matrix, x.double())
+        return torch.einsum("ij,j...->i...", geo.basis.of(matrix), x.double())
     return x.double() @ matrix.T
 
 

@@ -11,14 +11,14 @@ from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.space import Space
 from anygatr.spaces.standard import conformal_space, euclidean_space, projective_space, spacetime
 
-OVERRIDES = ("norm", "norm_eps", "norm_form", "init", "products", "features", "join_reference")
+OVERRIDES = ("norm", "norm_eps", "norm_form", "init", "products", "features", "join_reference", "frame")
 
 
 def geometry(name: str = "C", dim: int = 3, mirrors: bool = True, **overrides: Any) -> Geometry:
     """The preset "E", "P", "iP", "C" or "L" for R^dim, equivariant under E(dim) or, without mirrors, under SE(dim).
 
     Also "euclidean", "projective", "conformal", "lorentz". `overrides` replace norm, norm_eps, norm_form, init,
-    products, features or join_reference.
+    products, features, join_reference or frame.
     """
     if name not in PRESETS:
         near = get_close_matches(str(name), PRESETS, n=1, cutoff=0.4)

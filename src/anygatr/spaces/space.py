@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anygatr.algebra import Algebra
 from anygatr.spaces.coordinates import Multivector, coordinates, relative
+from anygatr.spaces.stream_basis import StreamBasis
 from anygatr.spaces.tables import EmbeddingTables, PointRule
 
 
@@ -29,6 +30,9 @@ class Space:
     ideal: Float[Tensor, " k"] = None  # type: ignore[assignment]
     time: str | None = None
     name: str = "custom"
+    basis: StreamBasis = None  # type: ignore[assignment]
+    """The blades of multivectors that are embedded and read; default: the algebra's. `infinity`, `ideal` and `o` are given
+    in the algebra's."""
     o: Float[Tensor, " k"] = field(init=False, repr=False)
     """The null vector with <o, infinity> = -1 at the origin; zero where there is none."""
     has_infinity: bool = field(init=False)
@@ -39,6 +43,7 @@ class Space:
     def __post_init__(self) -> None:
         replace = object.__setattr__
         replace(self, "axes", tuple(self.axes))
+        replace(self, "basis", self.basis or StreamBasis(self.algebra))
         replace(self, "infinity", _vector(self.algebra, self.infinity, "infinity"))
         replace(self, "ideal", self.infinity if self.ideal is None else _vector(self.algebra, self.ideal, "ideal"))
         replace(self, "o", _opposite(self.algebra, self.infinity))
@@ -49,7 +54,8 @@ class Space:
     @cached_property
     def tables(self) -> EmbeddingTables:
         """The constants of all embeddings. Compute them before tracing: `Geometry` does."""
-        return EmbeddingTables.of(self.algebra, self.axes, self.time, self.infinity, self.o, self.ideal, self.point)
+        declared = self.axes, self.time, self.infinity, self.o, self.ideal, self.point
+        return EmbeddingTables.of(self.algebra, *declared).stored_in(self.basis)
 
     @property
     def dim(self) -> int:

@@ -1,8 +1,8 @@
 """The constants of a space's embeddings, in float64, computed once.
 
 Embeddings multiply coordinates by these matrices and read with their inverses. Computed first while a network is traced,
-they would become part of its graph; so a geometry computes all of them when it is made. Rows are in the basis in which
-multivectors are stored, the algebra's blades: another one is chosen here.
+they would become part of its graph; so a geometry computes all of them when it is made: for the algebra's blades, which
+users see, and for the basis in which networks store multivectors (`stored_in`).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anygatr.algebra import Algebra
+from anygatr.spaces.stream_basis import StreamBasis
 
 PointRule = Literal["relative", "meet", "null"]
 
@@ -61,6 +62,10 @@ class EmbeddingTables:
     """All matrices of a space's embeddings. They act on rows: y = x @ matrix. None where a space has no use for one."""
 
     split: Split
+    one: Float[Tensor, " k"]
+    pseudoscalar: Float[Tensor, " k"]
+    infinity: Float[Tensor, " k"]
+    o: Float[Tensor, " k"]
     read_flat: Float[Tensor, "k s"]
     """Reads the part of a multivector in the algebra of space."""
     read_ideal: Float[Tensor, "k s"]
@@ -101,6 +106,10 @@ class EmbeddingTables:
         inverse = algebra.reverse(algebra.pseudoscalar) * algebra.metric[-1]
         return cls(
             split=split,
+            one=algebra["1"],
+            pseudoscalar=algebra.pseudoscalar,
+            infinity=infinity,
+            o=o,
             read_flat=_coefficients(split.flat),
             read_ideal=_coefficients(split.ideal),
             carrier=_carrier(algebra, infinity) if bool(o.any()) else None,
@@ -116,6 +125,27 @@ class EmbeddingTables:
     def on(self, device: torch.device) -> "EmbeddingTables":
         """The same on a device."""
         return _on(self, device)
+
+    def stored_in(self, basis: StreamBasis) -> "EmbeddingTables":
+        """The tables of multivectors on the blades of another basis."""
+        if basis.is_algebra:
+            return self
+        enter, leave = basis.enter.T, basis.leave.T  # rows are multivectors
+        split, p = self.split, self.point
+        written: dict[str, Any] = {
+            name: getattr(self, name) @ enter for name in ("one", "pseudoscalar", "infinity", "o", "vector")
+        }
+        read: dict[str, Any] = {name: leave @ getattr(self, name) for name in ("read_flat", "read_ideal")}
+        matrices = {name: getattr(self, name) for name in ("carrier", "orient", "unorient", "flip", "unflip")}
+        changed: dict[str, Any] = {name: m if m is None else leave @ m @ enter for name, m in matrices.items()}
+        return replace(
+            self,
+            split=replace(split, flat=split.flat @ enter, ideal=split.ideal @ enter, polar=split.polar @ enter),
+            point=None if p is None else Quadratic(*(part @ enter for part in p)),
+            **written,
+            **read,
+            **changed,
+        )
 
 
 def _on(part: Any, device: torch.device) -> Any:

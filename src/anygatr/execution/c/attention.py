@@ -140,24 +140,24 @@ def tables_of(op: Attention, width: int, real: torch.dtype) -> str:
     return header(real, **sizes) + "".join(f"#define {name} {' '.join(items)}\n" for name, items in lists.items())
 
 
-def _assigns(features: Sequence[Any]) -> list[list[str]]:
+def _assigns(features: Sequence[Any], key: bool) -> list[list[str]]:
     """How each feature writes the gradients of its blades: the first one for a blade writes it, later ones add to it."""
     begun: set[int] = set()
     out = []
     for feature in features:
-        out.append(
-            ["+=" if blade in begun or blade in feature.blades[:i] else "=" for i, blade in enumerate(feature.blades)]
-        )
-        begun.update(feature.blades)
+        blades = feature.key_blades if key else feature.blades
+        out.append(["+=" if blade in begun or blade in blades[:i] else "=" for i, blade in enumerate(blades)])
+        begun.update(blades)
     return out
 
 
 def _rows(features: Sequence[Any], key: bool) -> list[str]:
     """Each feature with the place of its first number in a row."""
     out, place, learned = list[str](), 0, 0
-    for n, (feature, assigns) in enumerate(zip(features, _assigns(features), strict=True)):
+    for n, (feature, assigns) in enumerate(zip(features, _assigns(features, key), strict=True)):
         if isinstance(feature, Inner):
-            for j, (blade, sign, assign) in enumerate(zip(feature.blades, feature.signs, assigns, strict=True)):
+            blades = feature.key_blades if key else feature.blades
+            for j, (blade, sign, assign) in enumerate(zip(blades, feature.signs, assigns, strict=True)):
                 out.append(f"INNER({place + j}, {blade}, {sign if key else 1.0}, {assign})")
         else:
             out.append(f"DISTANCE(AXES_{n}, {place}, {feature.weight}, {feature.eps}, {learned}, {assigns[0]})")
@@ -169,7 +169,7 @@ def _rows(features: Sequence[Any], key: bool) -> list[str]:
 def _axes(features: Sequence[Any]) -> list[list[str]]:
     """The coordinates of each distance: axis, blade, sign; nothing for other features."""
     out: list[list[str]] = [[] for _ in features]
-    for axes, feature, (_, *assigns) in zip(out, features, [a or [""] for a in _assigns(features)], strict=True):
+    for axes, feature, (_, *assigns) in zip(out, features, [a or [""] for a in _assigns(features, False)], strict=True):
         if isinstance(feature, Distance):
             coordinates = zip(feature.coordinates, feature.signs, assigns, strict=True)
             axes += [f"M({j}, {blade}, {sign}, {assign})" for j, (blade, sign, assign) in enumerate(coordinates)]

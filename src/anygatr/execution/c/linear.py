@@ -36,11 +36,11 @@ class LinearTables(Structure):
     """linear_plan in linear.h."""
 
     _fields_ = (
-        *((size, c_long) for size in ("blades", "maps", "pairs", "invariants", "terms", "mixings", "enters", "leaves")),
+        *((size, c_long) for size in ("blades", "maps", "pairs", "invariants", "terms", "mixings")),
         ("makes_scalars", c_long),
         *((name, POINTER(c_int)) for name in ("invariant", "invariant_of", "reads", "writes")),
         *((name, POINTER(LinearTerm)) for name in ("in_order", "by_target", "by_source")),
-        *((name, POINTER(Combination)) for name in ("mix", "unmix", "enter", "enter_back", "leave", "leave_back")),
+        *((name, POINTER(Combination)) for name in ("mix", "unmix")),
     )
 
 
@@ -106,8 +106,7 @@ def tables_of(plan: LinearPlan) -> LinearTables:
     mixing = plan.mixing
     mix = [(p, m, row[e] * factor) for p, (e, factor) in enumerate(pairs) for m, row in enumerate(mixing) if row[e]]
     unmix = sorted(((m, p, factor) for p, m, factor in mix), key=lambda entry: entry[:2])
-    enter, leave = ([(e.target, e.source, e.factor) for e in change] for change in (plan.enter, plan.leave))
-    sizes = plan.blades, len(mixing), len(pairs), len(plan.invariant), len(terms), len(mix), len(enter), len(leave)
+    sizes = plan.blades, len(mixing), len(pairs), len(plan.invariant), len(terms), len(mix)
     place = {blade: j for j, blade in enumerate(plan.invariant)}
     every = range(plan.blades)
     return LinearTables(
@@ -121,11 +120,6 @@ def tables_of(plan: LinearPlan) -> LinearTables:
         table(LinearTerm, sorted(in_order, key=lambda term: term[2])),
         table(Combination, mix),
         table(Combination, unmix),
-        *(
-            table(Combination, sorted(listed, key=lambda entry: entry[0]))
-            for c in (enter, leave)
-            for listed in (c, _turned(c))
-        ),
     )
 
 
@@ -217,8 +211,3 @@ def _function(name: str, real: torch.dtype, pointers: int, integers: int) -> Any
     function = kernels(real)[name]
     function.argtypes, function.restype = [c_void_p] * pointers + [c_long] * integers, None
     return function
-
-
-def _turned(change: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    """The transposed change of frame, its sums in order of their sources."""
-    return sorted((source, target, factor) for target, source, factor in change)

@@ -145,7 +145,7 @@ def _through_prologue(
         call(
             norm_kernels.norm_backward_kernel,
             (triton.cdiv(tokens, 16),),
-            *(gx, gs, x, s, statistics, members, out_x, out_s, tokens, x.shape[-1], s.shape[-1], groups),
+            *(gx, gs, x, s, statistics, members, out_x, out_s, tokens, x.shape[-1], s.shape[-1], groups, len(x)),
             MV=int(mv == "norm"),
             SCALARS=int(scalars == "norm"),
             ABSOLUTE=bool(prologue.norm and prologue.norm.absolute),

@@ -5,7 +5,6 @@ s_to_s and the biases, as `LinearWeights` has them. A scalar stream counts as on
 blades.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anygatr.ops.linear import BladeMap, LinearPlan
+from anygatr.ops.linear import LinearPlan
 
 NONE = -1
 
@@ -31,7 +30,7 @@ class Reads(NamedTuple):
     """What each target adds up.
 
     `targets` has, for each blade and the scalars, where its entries begin and end, the weight that takes scalars to it and
-    its bias; `entries` the source blade and the weight of each entry. Weights are places in the packed buffer, NONE for none.
+    its bias; `entries` the source blade and the weight of each entry. Weights are places in the packed buffer; NONE: none.
     """
 
     targets: Int[Tensor, "k+1 4"]
@@ -78,15 +77,14 @@ def linear_tables(
     plan: LinearPlan, widths: Widths, biased: bool, tile: int, real: torch.dtype, device: torch.device
 ) -> LinearTables:
     """The tables on a device, moved once; factors in the type that sums are taken in."""
-    at, entries = _layout(plan, widths, biased), _entries(plan)
-    joined = [(weight, target, source, factor) for (weight, target, source), factor in entries.items()]
+    at = _layout(plan, widths, biased)
     invariant, k = plan.invariant, plan.blades
     forward: list[list[tuple[int, int, float]]] = [[] for _ in range(k + 1)]
     backward: list[list[tuple[int, int, float]]] = [[] for _ in range(k + 1)]
     fed: dict[str, dict[int, int]] = {"forward": {}, "backward": {}, "bias": {}}
-    for weight, target, source, factor in joined:
-        forward[target].append((source, at.effective[weight], factor))
-        backward[source].append((target, at.effective[weight], factor))
+    for e in plan.entries:
+        forward[e.target].append((e.source, at.effective[e.weight], e.factor))
+        backward[e.source].append((e.target, at.effective[e.weight], e.factor))
     for j in plan.outer:
         fed["forward"][invariant[j]] = at.s_to_mv[j]
         backward[k].append((invariant[j], at.s_to_mv[j], 1.0))
@@ -100,30 +98,10 @@ def linear_tables(
     return LinearTables(
         _reads(forward, fed["forward"], fed["bias"] if biased else {}, real, device),
         _reads(backward, fed["backward"], {}, real, device),
-        _weight_tiles(plan, widths, biased, at, joined, tile, real, device),
+        _weight_tiles(plan, widths, biased, at, tile, real, device),
         torch.tensor(plan.mixing, dtype=torch.float64).reshape(plan.maps, -1).to(device, real),
         at.size,
     )
-
-
-def _entries(plan: LinearPlan) -> dict[tuple[int, int, int], float]:
-    """Factors by (effective weight, target, source), the changes of frame before and behind the map multiplied in."""
-    enter = _framed(plan.enter, "target", "source", plan.blades)
-    leave = _framed(plan.leave, "source", "target", plan.blades)
-    out: dict[tuple[int, int, int], float] = {}
-    for e in plan.entries:
-        for target, after in leave[e.target]:
-            for source, before in enter[e.source]:
-                key = e.weight, target, source
-                out[key] = out.get(key, 0.0) + after * e.factor * before
-    return {key: factor for key, factor in out.items() if factor}
-
-
-def _framed(change: Sequence[BladeMap], inside: str, outside: str, blades: int) -> list[list[tuple[int, float]]]:
-    """For each blade inside the frame those outside that it is exchanged with; itself where there is no frame."""
-    if not change:
-        return [[(b, 1.0)] for b in range(blades)]
-    return [[(getattr(e, outside), e.factor) for e in change if getattr(e, inside) == b] for b in range(blades)]
 
 
 def _layout(plan: LinearPlan, widths: Widths, biased: bool) -> _Layout:
@@ -166,7 +144,6 @@ def _weight_tiles(
     widths: Widths,
     biased: bool,
     at: _Layout,
-    entries: list[tuple[int, int, int, float]],
     tile: int,
     real: torch.dtype,
     device: torch.device,
@@ -176,7 +153,7 @@ def _weight_tiles(
     # place, target's kind, source's kind, pairs
     weights: list[tuple[int, int, int, list[tuple[int, int, float]]]] = []
     for weight, place in enumerate(at.effective):
-        weights.append((place, 0, 0, [(t, s, f) for w, t, s, f in entries if w == weight]))
+        weights.append((place, 0, 0, [(e.target, e.source, e.factor) for e in plan.entries if e.weight == weight]))
     for j, blade in enumerate(invariant):
         weights.append((at.s_to_mv[j], 0, 1, [(blade, 0, 1.0)] if j in plan.outer else []))
         weights.append((at.mv_to_s[j], 1, 0, [(0, blade, 1.0)] if plan.scalars and j in plan.inner else []))

@@ -24,11 +24,12 @@ SIZES = ["tokens", "x_width", "s_width", "groups", "blades", "mv_numbers", "s_nu
 
 @triton.jit
 def _squares(x, members, group, n, c, tokens, width, REAL: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr):
-    """The signed sum of squares of a group of blades; `members` has each group's first and last, then (blade, sign)."""
+    """The signed sum of a group's terms, blades times their partners."""
     total = tl.zeros((TOKENS, CHANNELS), dtype=REAL)
-    for at in range(tl.load(members + 2 * group), tl.load(members + 2 * group + 1), 2):
+    for at in range(tl.load(members + 2 * group), tl.load(members + 2 * group + 1), 3):
         value = mv_tile(x, x, tl.load(members + at), n, c, tokens, width, REAL, 0)
-        total += tl.load(members + at + 1).to(REAL) * value * value
+        partner = mv_tile(x, x, tl.load(members + at + 1), n, c, tokens, width, REAL, 0)
+        total += tl.load(members + at + 2).to(REAL) * value * partner
     return total
 
 
@@ -71,7 +72,7 @@ def statistics_kernel(
 
 @triton.jit(do_not_specialize=SIZES)
 def norm_backward_kernel(
-    grad_x, grad_s, x, s, statistics, members, out_x, out_s, tokens, x_width, s_width, groups,
+    grad_x, grad_s, x, s, statistics, members, out_x, out_s, tokens, x_width, s_width, groups, blades,
     MV: tl.constexpr, SCALARS: tl.constexpr, ABSOLUTE: tl.constexpr,
     REAL: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -84,27 +85,26 @@ def norm_backward_kernel(
         dots = tl.zeros((TOKENS,), dtype=REAL)
         for first in range(0, x_width, CHANNELS):
             c = first + tl.arange(0, CHANNELS)
-            for group in range(groups):
-                for at in range(tl.load(members + 2 * group), tl.load(members + 2 * group + 1), 2):
-                    blade = tl.load(members + at)
-                    value = mv_tile(x, x, blade, n, c, tokens, x_width, REAL, 0)
-                    dots += tl.sum(value * mv_tile(grad_x, x, blade, n, c, tokens, x_width, REAL, 0), 1)
+            for blade in range(blades):
+                value = mv_tile(x, x, blade, n, c, tokens, x_width, REAL, 0)
+                dots += tl.sum(value * mv_tile(grad_x, x, blade, n, c, tokens, x_width, REAL, 0), 1)
         along = active * dots * scale * scale * scale / x_width
         for first in range(0, x_width, CHANNELS):
             c = first + tl.arange(0, CHANNELS)
             within = inside[:, None] & (c < x_width)[None, :]
             place = n.to(tl.int64)[:, None] * x_width + c[None, :]
-            for group in range(groups):
-                sign = tl.full((TOKENS, CHANNELS), 1.0, dtype=REAL)
-                if ABSOLUTE:
-                    squares = _squares(x, members, group, n, c, tokens, x_width, REAL, TOKENS, CHANNELS)
-                    sign = tl.where(squares > 0, 1.0, tl.where(squares < 0, -1.0, 0.0)).to(REAL)
-                for at in range(tl.load(members + 2 * group), tl.load(members + 2 * group + 1), 2):
-                    blade = tl.load(members + at)
-                    value = mv_tile(x, x, blade, n, c, tokens, x_width, REAL, 0)
-                    g = mv_tile(grad_x, x, blade, n, c, tokens, x_width, REAL, 0) * scale[:, None]
-                    g -= along[:, None] * sign * tl.load(members + at + 1).to(REAL) * value
-                    tl.store(out_x + blade.to(tl.int64) * tokens * x_width + place, g, mask=within)
+            for blade in range(blades):
+                g = mv_tile(grad_x, x, blade, n, c, tokens, x_width, REAL, 0) * scale[:, None]
+                terms = members + 2 * (groups + blade)
+                for at in range(tl.load(terms), tl.load(terms + 1), 3):
+                    term = tl.load(members + at + 2).to(REAL) * along[:, None]
+                    term *= mv_tile(x, x, tl.load(members + at + 1), n, c, tokens, x_width, REAL, 0)
+                    if ABSOLUTE:
+                        group = tl.load(members + at)
+                        squares = _squares(x, members, group, n, c, tokens, x_width, REAL, TOKENS, CHANNELS)
+                        term = tl.where(squares > 0, term, tl.where(squares < 0, -term, 0.0))
+                    g -= term
+                tl.store(out_x + tokens.to(tl.int64) * x_width * blade + place, g, mask=within)
     if SCALARS == NORM:
         deviation = tl.load(statistics + DEVIATION * tokens + n, mask=inside, other=0.0)
         mean, along_s = tl.zeros((TOKENS,), dtype=REAL), tl.zeros((TOKENS,), dtype=REAL)

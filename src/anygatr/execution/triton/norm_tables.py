@@ -11,16 +11,18 @@ from anygatr.ops.norm import NormPlan
 
 @lru_cache(maxsize=64)
 def norm_members(plan: NormPlan, device: torch.device) -> tuple[Int[Tensor, " numbers"], int]:
-    """For each group where its members begin and end, then (blade, sign) of each; blades without a metric come last.
+    """Where the terms of each group begin and end, then the same for each blade, then the terms; and how many groups.
 
-    The latter are a group with the sign 0, so that gradients visit every blade once. And the number of groups.
+    Terms of a group are (blade, partner, sign), those of a blade (group, partner, sign): all terms in which it comes first.
     """
-    seen = {blade for group in plan.groups for blade, _ in group}
-    groups = [*plan.groups, tuple((blade, 0.0) for blade in range(plan.blades) if blade not in seen)]
-    signs = [sign for group in groups for _, sign in group]
-    assert all(sign == int(sign) for sign in signs), "a metric has squares 1, 0 and -1"
-    head, body = list[int](), list[int]()
-    for group in groups:
-        head += [2 * len(groups) + len(body), 2 * len(groups) + len(body) + 2 * len(group)]
-        body += [number for blade, sign in group for number in (blade, int(sign))]
-    return torch.tensor([*head, *body], dtype=torch.int32).to(device), len(groups)
+    of_groups = [[(p.blade, p.partner, p.sign) for p in group] for group in plan.groups]
+    of_blades = [
+        [(g, p.partner, p.sign) for g, group in enumerate(plan.groups) for p in group if p.blade == blade]
+        for blade in range(plan.blades)
+    ]
+    lists, head, body = [*of_groups, *of_blades], list[int](), list[int]()
+    for terms in lists:
+        head += [2 * len(lists) + len(body), 2 * len(lists) + len(body) + 3 * len(terms)]
+        body += [int(number) for term in terms for number in term]
+        assert all(sign == int(sign) for *_, sign in terms), "a metric has the signs 1 and -1"
+    return torch.tensor([*head, *body], dtype=torch.int32).to(device), len(plan.groups)

@@ -45,7 +45,7 @@ def mv_tile(x, statistics, blade, n, c, tokens, width, REAL: tl.constexpr, MODE:
     """x[blade] at tokens n and channels c: as it is, divided by its size, or gated by its scalar part."""
     inside = (n < tokens)[:, None] & (c < width)[None, :]
     place = n.to(tl.int64)[:, None] * width + c[None, :]
-    value = tl.load(x + blade.to(tl.int64) * tokens * width + place, mask=inside, other=0.0).to(REAL)
+    value = tl.load(x + tokens.to(tl.int64) * width * blade + place, mask=inside, other=0.0).to(REAL)
     if MODE == NORM:
         value *= tl.load(statistics + SCALE * tokens + n, mask=n < tokens, other=0.0)[:, None]
     if MODE == GATE:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from anygatr.costs import summary
@@ -15,6 +14,7 @@ from anygatr.interface.model import model
 from anygatr.lab.config.commands import AdviseConfig
 from anygatr.lab.data.kinds import parse_fields
 from anygatr.lab.report.theory import theory
+from anygatr.lab.system.terminal import Terminal
 from anygatr.nn.width import Width
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
@@ -75,7 +75,7 @@ def advise(config: AdviseConfig) -> list[Verdict]:
     if config.json:
         print(json.dumps({"geometries": [asdict(verdict) for verdict in verdicts], "advice": sentence}))
         return verdicts
-    console = Console()
+    console = Terminal()
     console.print(_field_table(verdicts))
     console.print(_cost_table(verdicts, config))
     console.print(sentence, highlight=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anygatr.lab.comparison.plan import ComparisonPlan
@@ -18,6 +17,7 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.token_counts import warn_of_unseen_count
+from anygatr.lab.system.terminal import Terminal, description_column
 from anygatr.lab.training.guard import interruptible, owned
 
 ATTEMPTS = 3
@@ -50,7 +50,7 @@ def compare(config: CompareConfig) -> Path:
     """The command: run what is missing, then show the ranking and write the report; returns the report's path."""
     from anygatr.lab.report import summarise, write_report
 
-    directory, console = Path(config.out), Console()
+    directory, console = Path(config.out), Terminal()
     with owned(directory):
         spec = spec_of(config, config.normalise, config.unit)
         data = spec.load()
@@ -119,7 +119,7 @@ def run_all(jobs: list[Job], workers: int) -> None:
             for worker in running:
                 worker.process.terminate()
     if interrupted:
-        Console().print("stopped; the same command continues where it was")
+        Terminal().print("stopped; the same command continues where it was")
         raise KeyboardInterrupt
 
 
@@ -197,9 +197,9 @@ def _steps_done(jobs: list[Job]) -> int:
 
 def _bars() -> Progress:
     columns = (
-        TextColumn("{task.description}"),
+        description_column(),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} steps {task.fields[loss]}"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Terminal(stderr=True), transient=True)

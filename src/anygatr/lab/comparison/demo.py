@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from anygatr.lab.comparison.compare import compare, cores
 from anygatr.lab.comparison.plan import FILE
@@ -13,6 +12,7 @@ from anygatr.lab.config.commands import CompareConfig, DemoConfig
 from anygatr.lab.config.json_files import read_json
 from anygatr.lab.data.nbody import dataset as nbody
 from anygatr.lab.data.nbody.config import NBodyConfig
+from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.rehearsal import step_seconds
 
 # Few bodies in clusters close together: E-GATr then finds within minutes which star a planet belongs to. In the paper's
@@ -26,7 +26,7 @@ MOST_STEPS = 3_000
 
 def demo(config: DemoConfig) -> Path:
     """The command: make data, compare, write the report; returns its path. Started again, it continues."""
-    out, console = Path(config.out), Console()
+    out, console = Path(config.out), Terminal()
     bodies = replace(BODIES, out=str(out / "data"))
     console.print(
         f"{bodies.bodies} bodies in one or two clusters, {bodies.train} samples to learn from: about {MINUTES:g} minutes",
@@ -48,7 +48,7 @@ def makespan(costs: Sequence[float], workers: int) -> float:
 def _steps(config: CompareConfig, out: Path) -> int:
     """As many steps for each model as fit into the time; those of the comparison that is there already, if it is."""
     if (out / "compare" / FILE).exists():
-        recipes = read_json(out / "compare" / FILE)["recipes"]
+        recipes = read_json(out / "compare" / FILE, {"recipes": {str: {"steps": int}}})["recipes"]
         return next(iter(recipes.values()))["steps"]
     torch.set_num_threads(1)
     train = nbody.load(out / "data").split("train")

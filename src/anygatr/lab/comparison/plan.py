@@ -16,7 +16,7 @@ from anygatr.lab.data.dataset import Dataset, fingerprint
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
-from anygatr.lab.report.row_files import read_rows, unpack_rows
+from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows, unpack_rows
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.metrics import trivial_mse
 from anygatr.lab.training.models import build, check_names
@@ -123,7 +123,7 @@ def _check(config: CompareConfig, data: Dataset) -> None:
 
 def _existing(directory: Path) -> dict[str, Any] | None:
     if (directory / FILE).exists():
-        return read_json(directory / FILE)
+        return read_json(directory / FILE, EXPERIMENT_SHAPE)
     if held := contents(directory):
         raise ValueError(f"out={str(directory)!r} holds no comparison but {', '.join(held[:3])}; choose another directory")
     return None

@@ -29,6 +29,8 @@ class DataOptions:
     nodes: Literal["corners", "all"] | None = None
     """Of artery files, the wall's nodes to train on: the corners of the flow solver's elements (a quarter of them), or all.
     Default: corners where the file knows them."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,10 @@ class TrainConfig(FitOptions, DataOptions):
     tensorboard: bool = False
     """Write TensorBoard events beside metrics.jsonl."""
 
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads={self.threads} must be at least 1; leave it out to use all cores")
+
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -112,6 +118,10 @@ class EvaluateConfig:
     """Also write the row of the run, with these errors, to this .json file."""
     json: bool = False
     """Print JSON for machines instead of a table."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,10 @@ class PredictConfig:
     """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
     inflow: float | None = None
     """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
+    force: bool = False
+    """Write even where this replaces an input or a file of a run."""
 
 
 @dataclass(frozen=True)

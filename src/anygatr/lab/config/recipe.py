@@ -1,8 +1,14 @@
 """Recipes: everything that decides a training run besides its data, and the presets they start from. Imports no torch."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
+from anygatr.files.reading import shortened
+
+LIMITS = {"blocks": 1_000, "mv": 10_000, "s": 100_000, "heads": 10_000}
+"""Beyond them a network is a mistake, or an attack; building it would take hours."""
+LARGEST = 10**15
+"""Of every other integer."""
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 
@@ -49,6 +55,13 @@ class Recipe:
     """Validations without a new best after which training stops before its last step; default: it never does."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            wanted, value = _accepted(field.type), getattr(self, field.name)
+            if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+                raise ValueError(f"{field.name}={shortened(value, 80)!r} should be {field.type}")
+            limit = LIMITS.get(field.name, LARGEST)
+            if isinstance(value, int) and value > limit:
+                raise ValueError(f"{field.name}={shortened(value, 80)} must be at most {limit:,}")
         for name in ("blocks", "heads", "steps", "batch", "lr", "lr_end", "clip", "validate_every", "size", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -79,6 +92,15 @@ class Recipe:
     def from_json(cls, record: dict[str, Any]) -> "Recipe":
         """The inverse of `to_json`."""
         return cls(**{field.name: record[field.name] for field in fields(cls) if field.name in record})
+
+
+def _accepted(annotation: Any) -> tuple[type, ...]:
+    """The types of values that the annotation of a setting allows."""
+    if annotation is float:
+        return int, float
+    if get_origin(annotation) is Literal:
+        return tuple({type(value) for value in get_args(annotation)})
+    return tuple(kind for part in get_args(annotation) for kind in _accepted(part)) or (annotation,)
 
 
 def recipe(preset: Preset, model: str, **changes: Any) -> Recipe:

@@ -15,3 +15,5 @@ class ReportConfig:
     """The directory that `anygatr compare --out` wrote."""
     out: Path | None = None
     """The file to write; by default report.html in that directory."""
+    force: bool = False
+    """Write even where this replaces a file of the comparison."""

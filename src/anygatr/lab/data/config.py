@@ -27,5 +27,7 @@ class InspectConfig:
 
     path: Annotated[Positional[str], arg(metavar="FILE")]
     """The file."""
+    memory: float | None = None
+    """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
     json: bool = False
     """Print JSON for machines instead of a table."""

@@ -2,29 +2,31 @@
 
 import json
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from anygatr.lab.data.config import DataConfig, InspectConfig
 from anygatr.lab.data.registry import DATASETS
+from anygatr.lab.system.memory import limited
+from anygatr.lab.system.terminal import Terminal, description_column, printable
 
 
 def make_data(config: DataConfig) -> None:
     """Make the data set that was asked for; what is there already is kept."""
     kind = next(kind for kind in DATASETS if kind.config is type(config.what))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    columns = (description_column(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Terminal(stderr=True)) as bar:
         made = kind.make(config.what, bar)
-    print(made)
+    print(printable(made))
 
 
 def inspect_data(config: InspectConfig) -> None:
     """What a file holds."""
     from anygatr.lab.data.files.inspect import inspect
 
-    found = inspect(config.path)
+    with limited(config.memory):
+        found = inspect(config.path)
     if config.json:
         print(json.dumps(found.to_json()))
     else:
-        Console().print(found)
-        print(f"next: anygatr compare {found.command}")  # plain, so that no terminal breaks the path
+        Terminal().print(found)
+        print(printable(f"next: anygatr compare {found.command}"))  # plain, so that no terminal breaks the path

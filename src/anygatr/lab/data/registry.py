@@ -10,6 +10,7 @@ from anygatr.lab.data.arteries.kind import Arteries
 from anygatr.lab.data.files.kind import UserFiles
 from anygatr.lab.data.nbody.kind import NBody
 from anygatr.lab.data.spec import DatasetKind, DataSpec
+from anygatr.lab.system.memory import limited
 
 FILES = UserFiles()
 DATASETS: tuple[DatasetKind, ...] = (
@@ -31,15 +32,16 @@ def spec_of(options: DataOptions, normalise: bool | None = None, unit: float | N
         missing = "target" if inputs else "inputs"
         raise ValueError(f"{missing} is empty; declare both, for example --inputs position:point --target energy:scalar")
     path = next((kind.home for kind in DATASETS if kind.home and kind.name == options.data), options.data)
-    kind = FILES if inputs else _recognised(path)
+    with limited(options.memory):
+        kind = FILES if inputs else _recognised(path)
+        settings = kind.settings(path, options)
     asked = kind.normalise if normalise is None else normalise
-    settings = kind.settings(path, options)
-    return DataSpec(kind, path, inputs, targets, options.dim, options.per, asked, settings, unit)
+    return DataSpec(kind, path, inputs, targets, options.dim, options.per, asked, settings, unit, options.memory)
 
 
 def stored_spec(record: Mapping[str, Any]) -> DataSpec:
     """The inverse of `DataSpec.to_json`."""
-    known = {field.name for field in fields(DataSpec)} - {"kind", "settings"}
+    known = {field.name for field in fields(DataSpec)} - {"kind", "settings", "memory"}
     settings = {name: value for name, value in record.items() if name not in known | {"kind"}}
     values = {name: value for name, value in record.items() if name in known}
     return DataSpec(kind=_stored_kind(record), settings=settings, **values)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anygatr.lab.config.commands import DataOptions, PredictConfig
 from anygatr.lab.config.recipe import Preset
+from anygatr.lab.system.memory import limited
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -91,18 +92,22 @@ class DataSpec:
     """What else the kind of data set was told."""
     unit: float | None = None
     """The length that is 1 for the network, where it was given."""
+    memory: float | None = None
+    """Gigabytes that reading may take, where they were given; no part of what a run is."""
 
     def load(self) -> Dataset:
         """Read the data."""
-        return self.kind.load(self)
+        with limited(self.memory):
+            return self.kind.load(self)
 
     def load_inputs(self, path: str, options: PredictConfig | None = None) -> Dataset:
         """The samples of another file with the same inputs, which needs no targets."""
-        return self.kind.load_inputs(self, path, options)
+        with limited(self.memory if options is None else options.memory):
+            return self.kind.load_inputs(self, path, options)
 
-    def at(self, path: str | None) -> DataSpec:
-        """The same data in another place."""
-        return self if path is None else replace(self, path=path)
+    def at(self, path: str | None, memory: float | None = None) -> DataSpec:
+        """The same data in another place, read with another limit."""
+        return replace(self, path=self.path if path is None else path, memory=memory)
 
     def origin(self, asked: str | None) -> str | None:
         """The origin that was asked for, by default that of the kind."""

@@ -7,6 +7,7 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
+from anygatr.files.whole import write_text
 from anygatr.lab.report import markup
 from anygatr.lab.report.advice import advice
 from anygatr.lab.report.figure import Figure
@@ -57,9 +58,8 @@ def write_report(directory: Path, out: Path | None = None) -> Path:
     experiment = load(directory)
     path = Path(out) if out is not None else Path(directory) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    unfinished.write_text(_page(experiment), encoding="utf-8")
-    return unfinished.replace(path)
+    write_text(path, _page(experiment))
+    return path
 
 
 def _page(experiment: ComparisonResults) -> str:

@@ -1,15 +1,27 @@
 """The rows of a comparison on disk: a file each while it runs, one line each where they are committed."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from anygatr.files.whole import write_text
 from anygatr.lab.config.json_files import write_json
+from anygatr.lab.config.schema import parse_json
 
 ROWS, PACKED = "rows", "rows.jsonl"
 """The rows of a comparison: a file per finished run while it runs, one file with a line per run where they are committed."""
 IDENTITY = ("model", "size", "seed")
+ROW_SHAPE = {
+    **{"model": str, "size": {int, None}, "seed": int, "status": str, "error?": {str, None}, "nonfinite?": bool},
+    **{"metrics?": {str: {str: {float, None}}}, "curve?": [({float, None},) * 3], "config?": {str: Any}},
+}
+"""What is asked of a row; numbers that are missing or null were not measured."""
+EXPERIMENT_SHAPE = {
+    "data": {"fields?": {str: str}, "targets?": {str: str}, "units?": {str: str}, "dim?": int, "per?": str},
+    **{"models?": [str], "sizes?": [int], "seeds?": [int], "environment?": {str: Any}, "settings?": {str: {str: Any}}},
+    "recipes?": {str: {str: Any}},
+}
+"""What is asked of experiment.json."""
 
 
 def read_rows(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -25,10 +37,8 @@ def read_rows(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     places += [(f"{ROWS}/{path.name}", path) for path in sorted((directory / ROWS).glob("*.json"))]
     for place, content in places:
         try:
-            text = content if isinstance(content, bytes) else content.read_bytes()
-            record = json.loads(text.decode("utf-8"))
-            if not isinstance(record, dict):
-                raise ValueError("it holds no JSON object")
+            path, text = (content, None) if isinstance(content, Path) else (packed, content)
+            record = parse_json(path, text, ROW_SHAPE)
         except (ValueError, OSError) as problem:
             problems.append(f"{place} was skipped: {problem}")
             continue
@@ -57,9 +67,7 @@ def pack_rows(directory: Path, to: Path | None = None) -> Path:
     ]
     packed = (to or directory) / PACKED
     packed.parent.mkdir(parents=True, exist_ok=True)
-    temporary = packed.with_name(f".{PACKED}.{os.getpid()}")
-    temporary.write_text("".join(f"{line}\n" for line in lines))
-    os.replace(temporary, packed)
+    write_text(packed, "".join(f"{line}\n" for line in lines))
     if to is None and (directory / ROWS).exists():
         for path in (directory / ROWS).glob("*.json"):
             path.unlink()

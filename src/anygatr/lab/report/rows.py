@@ -1,7 +1,5 @@
 """Reading a comparison directory: what was asked, one row per run, predictions; what is broken is named and skipped."""
 
-import json
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from anygatr.lab.config.json_files import read_json
 from anygatr.lab.report.palette import is_algebra
-from anygatr.lab.report.row_files import read_rows
+from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows
 from anygatr.lab.report.spread import Spread, spread
+from anygatr.lab.system.memory import Budget
+from anygatr.lab.system.npz import read_npz
 
 VERSION = 1
 Arrays = dict[str, np.ndarray]
@@ -142,9 +143,8 @@ def load(directory: Path) -> ComparisonResults:
     predictions = {}
     for path in sorted((directory / "predictions").glob("*.npz")):
         try:
-            with np.load(path, allow_pickle=False) as file:
-                predictions[path.stem] = {name: file[name] for name in file.files}
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as problem:
+            predictions[path.stem] = read_npz(path, lambda name: True, Budget())
+        except (ValueError, OSError) as problem:
             problems.append(f"predictions/{path.name} was skipped: {problem}")
     order = sorted(rows, key=lambda row: (row.model, row.size, row.seed))
     return ComparisonResults(directory, asked, tuple(order), predictions, tuple(problems))
@@ -154,12 +154,7 @@ def _experiment(directory: Path) -> dict[str, Any]:
     path = directory / "experiment.json"
     if not path.is_file():
         raise ValueError(f"directory={str(directory)!r} holds no experiment.json; give what `anygatr compare --out` wrote")
-    try:
-        asked = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise ValueError(f"{path} is not valid JSON ({problem}); run the same `anygatr compare` again") from None
-    if not isinstance(asked, dict) or not isinstance(asked.get("data"), dict):
-        raise ValueError(f"{path} does not describe an experiment: 'data' is missing; run `anygatr compare` again")
+    asked = read_json(path, EXPERIMENT_SHAPE)
     if asked.get("version") != VERSION:
         raise ValueError(
             f"{path} has version {asked.get('version')!r}, this report reads {VERSION}; use the anygatr it names"

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,16 +16,18 @@ from anygatr.lab.report.ranking import by_error
 from anygatr.lab.report.rows import ComparisonResults, load
 from anygatr.lab.report.spread import ratio
 from anygatr.lab.report.wording import measured, times
+from anygatr.lab.system.outputs import output_path
+from anygatr.lab.system.terminal import Terminal
 
 
 def show_report(config: ReportConfig) -> None:
     """Write the page, print the summary and where the page is."""
-    console = Console()
-    path = write_report(config.directory, config.out)
+    console = Terminal()
+    out = None if config.out is None else output_path(config.out, [config.directory / "experiment.json"], config.force)
+    path = write_report(config.directory, out)
     console.print(summarise(config.directory))
     console.print(
-        f"\nReport: [bold]{escape(str(path))}[/]  (open it in a browser; it needs no network)",
-        highlight=False,
+        Text.assemble("\nReport: ", (str(path), "bold"), "  (open it in a browser; it needs no network)"),
         soft_wrap=True,
     )
 

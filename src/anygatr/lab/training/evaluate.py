@@ -4,12 +4,10 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
@@ -17,6 +15,8 @@ from anygatr.lab.config.commands import EvaluateConfig
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
+from anygatr.lab.system.outputs import output_path
+from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.measure import SAMPLES, equivariance_error, max_coefficient
 from anygatr.lab.training.metrics import summary
 from anygatr.lab.training.objective import batch_errors, predicted
@@ -32,14 +32,16 @@ TOKENS = 20_000
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     """The command: errors on every split, in the data's own units."""
     run = TrainingRun.open(config.run)
-    data = run.spec.at(config.data).load()
+    read = [run.spec.path] if config.data is None else [run.spec.path, config.data]
+    out = None if config.out is None else output_path(config.out, read, config.force)
+    data = run.spec.at(config.data, config.memory).load()
     metrics, _ = split_metrics(run, run.module(), data)
-    if config.out is not None:
-        write_json(Path(config.out), finished_row(run) | {"metrics": metrics})
+    if out is not None:
+        write_json(out, finished_row(run) | {"metrics": metrics})
     if config.json:
         print(json.dumps(metrics))
     else:
-        Console().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
+        Terminal().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
     return metrics
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from anygatr.files.whole import remove_unfinished
+
 PATIENCE = 10.0
 """Seconds to wait for the directory of a process that is just ending."""
 
@@ -68,6 +70,7 @@ def owned(directory: Path) -> Iterator[None]:
                         f"out={str(directory)!r} is in use by another process; wait for it or stop it"
                     ) from None
                 time.sleep(0.2)
+        remove_unfinished(directory)
         yield
 
 

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
+
+from anygatr.lab.system.terminal import Terminal, description_column
 
 
 class Watch(Protocol):
@@ -58,14 +59,14 @@ class MetricsLog:
 def progress_bar(title: str, steps: int, samples_per_step: int) -> Iterator[Watch]:
     """A bar on standard error with loss, throughput and the time that is left."""
     columns = (
-        TextColumn("{task.description}"),
+        description_column(),
         BarColumn(),
         MofNCompleteColumn(),
         _Loss(),
         _Throughput(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Terminal(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=steps, loss=float("nan"), each=samples_per_step)
         yield lambda step, loss: bar.update(task, completed=step, loss=loss)
 

@@ -121,6 +121,7 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         per=task.per,
         origin=recipe.origin,
         reinsert=task.reinsert,
+        unit=None,  # the normaliser of a run has brought its fields to order one
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from anygatr.files.reading import reading
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
@@ -17,11 +18,29 @@ from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
-from anygatr.lab.training.state import environment, load_tensors
+from anygatr.lab.training.state import check_weights, environment, load_tensors
 
 CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
     "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",
 )  # fmt: skip
+
+FIELDS = {str: str}
+CONFIG_SHAPE = {
+    "source": {"path": str, "inputs": FIELDS, "targets": FIELDS, "dim": {int, None}, "per": {str, None}, "normalise": bool},
+    "task": {"inputs": FIELDS, "targets": FIELDS, "dim": int, "per": str, "reinsert?": [str]},
+    "recipe": {"model": str},
+    "normaliser": {"shift": {str: [float]}, "scale": {str: [float]}},
+    "command": str,
+    "environment": {str: Any},
+}
+RESULT_SHAPE = {
+    "model": str,
+    "status": str,
+    "error": {str, None},
+    "parameters": int,
+    "steps": int,
+    "metrics": {str: {str: float}},
+}
 
 
 @dataclass(frozen=True)
@@ -52,15 +71,20 @@ class TrainingRun:
     @classmethod
     def open(cls, directory: str | Path) -> "TrainingRun":
         """A run that was started before."""
-        record = read_json(Path(directory) / CONFIG)
-        spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
-        normaliser = Normaliser.from_json(record["normaliser"])
-        return cls(Path(directory), spec, task, Recipe.from_json(record["recipe"]), normaliser, record["command"])
+        path = Path(directory) / CONFIG
+        record = read_json(path, CONFIG_SHAPE)
+        with reading(path, "the configuration of a run"):
+            spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
+            normaliser, recipe = Normaliser.from_json(record["normaliser"]), Recipe.from_json(record["recipe"])
+            if missing := {*task.inputs, *task.targets} - {*normaliser.scale}:
+                raise ValueError(f"normaliser.scale has no {', '.join(sorted(missing))}")
+        return cls(Path(directory), spec, task, recipe, normaliser, record["command"])
 
     def module(self) -> nn.Module:
         """The model with the best weights, ready to predict."""
         module = build(self.task, self.recipe)
         weights, _ = load_tensors(self.directory / WEIGHTS)
+        check_weights(self.directory / WEIGHTS, weights, module)
         module.load_state_dict(weights)
         return module.eval()
 
@@ -68,7 +92,7 @@ class TrainingRun:
     def result(self) -> dict[str, Any] | None:
         """The row of a finished run."""
         path = self.directory / RESULT
-        return read_json(path) if path.exists() else None
+        return read_json(path, RESULT_SHAPE) if path.exists() else None
 
     def to_json(self) -> dict[str, Any]:
         """What makes this run this run."""
@@ -82,7 +106,7 @@ class TrainingRun:
 
     def check_environment(self) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""
-        then, now = read_json(self.directory / CONFIG)["environment"], environment()
+        then, now = read_json(self.directory / CONFIG, CONFIG_SHAPE)["environment"], environment()
         other = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if other:
             warnings.warn(
@@ -92,7 +116,7 @@ class TrainingRun:
             )
 
     def _check_same(self, record: dict[str, Any]) -> None:
-        there = read_json(self.directory / CONFIG)
+        there = read_json(self.directory / CONFIG, {})
         for part, ours in record.items():
             theirs = there.get(part)
             if theirs == ours:

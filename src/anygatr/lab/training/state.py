@@ -1,24 +1,33 @@
 """The state of a run on disk: exact, without pickle, written whole or not at all."""
 
 import json
-import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import anygatr
+from anygatr.files.reading import UnreadableFileError, reading, shortened
+from anygatr.files.whole import replacing
+from anygatr.lab.config.schema import mismatch
 
 Weights = dict[str, Tensor]
+DAMAGED = "a file of this run; delete it to start the run afresh"
 RECENT = 101
 """Losses over which the running median is taken."""
+
+
+HISTORY_SHAPE = {
+    **{"step": int, "seconds": float, "best": float, "best_step": int, "spikes": int},
+    **{"recent": [float], "since": [float], "curve": [(int, float, float)]},
+}
 
 
 @dataclass
@@ -36,6 +45,18 @@ class History:
     """The losses since the last validation."""
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     """Step, mean training loss since the previous entry, validation error; in the units of the data."""
+
+    @classmethod
+    def from_json(cls, record: Any, steps: int) -> "History":
+        """The history in a record; raises a ValueError if it cannot be one of a run of so many steps."""
+        if problem := mismatch(record, HISTORY_SHAPE):
+            raise ValueError(problem)
+        if not 0 <= record["best_step"] <= record["step"] <= steps:
+            raise ValueError(f"it claims step {record['step']} of {steps}, the best one {record['best_step']}")
+        if len(record["recent"]) > RECENT or len(record["since"]) > record["step"]:
+            raise ValueError(f"it holds more losses than its {record['step']} steps can have")
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in record.items() if name in known})
 
     def add(self, loss: float) -> None:
         """Count a step; a loss above ten times the running median is a spike."""
@@ -67,22 +88,46 @@ class TrainingState:
         tensors |= {f"best/{name}": x for name, x in (self.best or {}).items()}
         save_tensors(path, tensors | {"random": torch.get_rng_state()}, asdict(self.history))
 
-    def restore(self, path: Path) -> None:
-        """The inverse of `save`."""
+    def restore(self, path: Path, steps: int) -> None:
+        """The inverse of `save`, for a run of so many steps; raises a ValueError for a file that is not of this run."""
         tensors, record = load_tensors(path)
         groups: dict[str, Weights] = {}
         for key, x in tensors.items():
             group, _, name = key.partition("/")
             groups.setdefault(group, {})[name] = x
+        with reading(path, DAMAGED):
+            history = History.from_json(record, steps)
+            for group in ("module", "average", "best"):
+                if group in groups or group == "module":
+                    check_weights(path, groups[group], self.module)
+            moments = _moments(groups.get("optimiser", {}), list(self.module.parameters()))
+            torch.set_rng_state(groups["random"][""])
         self.module.load_state_dict(groups["module"])
-        moments: dict[int, dict[str, Tensor]] = {}
-        for key, x in groups.get("optimiser", {}).items():
-            number, name = key.split("/")
-            moments.setdefault(int(number), {})[name] = x
         self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
-        self.average, self.best = groups.get("average"), groups.get("best")
-        self.history = History(**record)
-        torch.set_rng_state(groups["random"][""])
+        self.average, self.best, self.history = groups.get("average"), groups.get("best"), history
+
+
+def check_weights(path: Path, weights: Weights, module: nn.Module) -> None:
+    """Raise unless a file's tensors are those of the module, by name, shape and type."""
+    expected = module.state_dict()
+    for name in (*expected, *weights):
+        ours, theirs = (f"{x[name].dtype} {tuple(x[name].shape)}" if name in x else "missing" for x in (expected, weights))
+        if ours != theirs:
+            said = f"{shortened(name, 200)!r} is {theirs} in the file and {ours} in the network"
+            raise UnreadableFileError(f"{path} is damaged or not of this run: {said}; delete it to start the run afresh")
+
+
+def _moments(tensors: Weights, parameters: list[nn.Parameter]) -> dict[int, dict[str, Tensor]]:
+    """What the optimiser keeps of each parameter, by its number."""
+    moments: dict[int, dict[str, Tensor]] = {}
+    for key, x in tensors.items():
+        number, name = key.split("/")
+        if x.dim() and x.shape != parameters[int(number)].shape:
+            raise ValueError(f"optimiser/{key} has the shape {tuple(x.shape)}")
+        moments.setdefault(int(number), {})[name] = x
+    if len({frozenset(entry) for entry in moments.values()}) > 1:
+        raise ValueError("the optimiser's tensors are not complete")
+    return moments
 
 
 def copied(weights: Mapping[str, Tensor]) -> Weights:
@@ -99,18 +144,14 @@ def environment() -> dict[str, Any]:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
     """Tensors and a JSON record in one safetensors file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     plain = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
-    save_file(plain, temporary, metadata={"record": json.dumps(record)})
-    os.replace(temporary, path)
+    with replacing(path) as temporary:  # not save_file, whose error does not tell a full disk from a bad tensor
+        temporary.write_bytes(serialised(plain, metadata={"record": json.dumps(record)}))
 
 
 def load_tensors(path: Path) -> tuple[Weights, dict[str, Any]]:
     """The inverse of `save_tensors`."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; train first: anygatr train --out {path.parent}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["record"])  # noqa: SIM118
-    except Exception as error:  # safetensors raises its own class, which is no subclass of a built-in one
-        raise ValueError(f"{path} is damaged ({error}); delete it to start the run afresh") from error
+    with reading(path, DAMAGED), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["record"])  # noqa: SIM118

@@ -2,13 +2,13 @@
 
 import copy
 import math
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from anygatr.lab.config.commands import TrainConfig, command_line
@@ -17,6 +17,7 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.token_counts import warn_of_unseen_count
+from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.evaluate import measured, split_table
 from anygatr.lab.training.guard import interruptible, owned
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
@@ -39,7 +40,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     check_names([config.model])
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    spec, console = spec_of(config, config.normalise, config.unit), Console()
+    spec, console = spec_of(config, config.normalise, config.unit), Terminal()
     data = spec.load()
     warn_of_unseen_count(data)
     recipe = config.recipe(config.model, config.seed, config.size, spec.origin(config.origin), spec.kind.preset)
@@ -53,8 +54,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
             console.print(f"stopped; the same command continues where it was: {out}", soft_wrap=True)
             raise
     console.print(split_table(f"{config.model}, {row['parameters']:,} parameters, {row['steps']} steps", row["metrics"]))
+    quoted = shlex.quote(str(out))
     console.print(
-        f"results in {out}; next: anygatr evaluate {out}, anygatr predict {out} --data new.npz",
+        f"results in {out}; next: anygatr evaluate {quoted}, anygatr predict {quoted} --data new.npz",
         highlight=False,
         soft_wrap=True,
     )
@@ -146,7 +148,7 @@ def _assemble(run: TrainingRun) -> _Engine:
     state = TrainingState(module, optimiser, History(), copied(module.state_dict()) if recipe.ema else None)
     if (run.directory / STATE).exists():
         run.check_environment()
-        state.restore(run.directory / STATE)
+        state.restore(run.directory / STATE, recipe.steps)
     return _Engine(fabric, network, state)
 
 

@@ -69,7 +69,8 @@ def extract_pair(geo: HasSpace, mv: Multivector, origin: Tensor | None = None) -
 
 def _sphere(space: Space, centre: Tensor, height: Tensor) -> Multivector:
     """o + centre + height*infinity, where height = (<centre, centre> - radius^2) / 2."""
-    return space.o.to(centre) + space.lift(centre) + height * space.infinity.to(centre)
+    tables = space.tables
+    return tables.o.to(centre) + space.lift(centre) + height * tables.infinity.to(centre)
 
 
 def _centre_and_radius(space: Space, mv: Tensor, origin: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -77,5 +78,5 @@ def _centre_and_radius(space: Space, mv: Tensor, origin: Tensor | None) -> tuple
     carrier = space.carrier(mv)
     normals = space.read(carrier)
     centre = space.components(divide(space, space.read_ideal(carrier) + space.read(mv), normals))
-    squared = space.algebra.inner(mv, mv) / divisor(space, normals).squeeze(-1)
+    squared = space.basis.inner(mv, mv) / divisor(space, normals).squeeze(-1)
     return absolute(centre, origin), squared.clamp(min=1e-24).sqrt()

@@ -84,7 +84,7 @@ def rotate(geo: HasSpace, rotation: Float[Tensor, "..."], x: Coordinates) -> Ten
 
 def translator(space: Space, t: Tensor) -> Multivector:
     """1 + infinity t / 2 for a vector t of the algebra of space."""
-    return space.algebra["1"].to(t) + space.lift_ideal(t) / 2
+    return space.tables.one.to(t) + space.lift_ideal(t) / 2
 
 
 def _rotor(space: Space, rotation: Tensor) -> Tensor:

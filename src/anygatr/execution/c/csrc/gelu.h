@@ -4,7 +4,7 @@
 
 /* exp(z^2) erfc(z) as a polynomial in y, highest power first, where t = 1 / (1 + z / 2) goes from 1/4 (z = 6: erfc is below
    the rounding of 1) to 1 as y goes from -1 to 1. Interpolated at Chebyshev points; tests/native/test_build.py
-   repeats the fit. */
+   compares it with the function. */
 #define GELU_LEAST 0.25
 /* clang-format off */
 #if DOUBLE

@@ -140,8 +140,6 @@ long linear_workspace_size(const linear_plan *plan, const prologue *before, cons
     long blades = plan->blades * TOKENS, size = TOKENS * MAX(width->mv_out, width->s_out);
     if (before->multivectors) size += blades * width->mv_in;
     if (before->scalars) size += TOKENS * width->s_in;
-    if (plan->enters) size += blades * width->mv_in;
-    if (plan->leaves) size += blades * width->mv_out;
     return size;
 }
 
@@ -160,9 +158,7 @@ void linear_tile(const linear_plan *plan, const prologue *before, const linear_w
     long mv_ld = UP_HALF(mv_out), s_ld = UP_HALF(s_out), x_in = mv_in / before->products * before->factors;
     linear_arrays w = prepared_at(plan, width, (real *)prepared, biased);
     real *x_after = take(&workspace, plan->blades * TOKENS * mv_in, before->multivectors);
-    real *s_after = take(&workspace, TOKENS * s_in, before->scalars);
-    real *x_frame = take(&workspace, plan->blades * TOKENS * mv_in, plan->enters);
-    real *y_frame = take(&workspace, plan->blades * TOKENS * mv_out, plan->leaves), *part = workspace;
+    real *s_after = take(&workspace, TOKENS * s_in, before->scalars), *part = workspace;
 
     blade_view x = {io->x, io->x_apart * x_in};
     const real *s = io->s;
@@ -170,15 +166,9 @@ void linear_tile(const linear_plan *plan, const prologue *before, const linear_w
         prologue_forward(before, plan->blades, x.at, x.stride, io->join_reference, x_after, TOKENS * mv_in, mv_in, m);
         x = (blade_view){x_after, TOKENS * mv_in};
     }
-    if (plan->enters) {
-        combine(plan->enter, plan->enters, plan->blades, x.at, x.stride, x_frame, TOKENS * mv_in, m * mv_in);
-        x = (blade_view){x_frame, TOKENS * mv_in};
-    }
     if (before->scalars) scalars_forward(before, s, s_after, s_in, m), s = s_after;
 
-    real *y = plan->leaves ? y_frame : io->y;
-    long y_stride = (plan->leaves ? TOKENS : io->y_apart) * mv_out;
-    const real *residual = plan->leaves ? 0 : io->residual_x;
+    const real *residual = io->residual_x;
     summand terms[plan->terms + plan->invariants + 1];
     lines soon;
     const linear_term *term = plan->by_target, *end = term + plan->terms;
@@ -190,7 +180,7 @@ void linear_tile(const linear_plan *plan, const prologue *before, const linear_w
             terms[count++] = (summand){BLADE(x, term->source), w.mv + term->pair * mv_in * mv_ld, mv_in};
         soon = LINES(io->x + (b * io->x_apart + m) * x_in, io->next * x_in, 0, 1, LINES_AHEAD, 0);
         sum_products(terms, count, m, mv_out, mv_ld, bias, residual ? residual + b * io->residual_apart * mv_out : 0,
-                     y + b * y_stride, part, &soon);
+                     io->y + b * io->y_apart * mv_out, part, &soon);
     }
     long count = 0;
     if (plan->makes_scalars) {
@@ -201,11 +191,6 @@ void linear_tile(const linear_plan *plan, const prologue *before, const linear_w
     }
     soon = LINES(io->s + m * s_in, io->next * s_in, 0, 1, LINES_AHEAD, 0);
     sum_products(terms, count, m, s_out, s_ld, biased ? w.bias_s : 0, io->residual_s, io->t, part, &soon);
-    if (plan->leaves) {
-        combine(plan->leave, plan->leaves, plan->blades, y_frame, TOKENS * mv_out, io->y, io->y_apart * mv_out, m * mv_out);
-        if (io->residual_x)
-            add_blades(io->residual_x, io->residual_apart * mv_out, io->y, io->y_apart * mv_out, plan->blades, m * mv_out);
-    }
 }
 
 /* What all tiles of a backward pass share: sizes, and weights for grad_x = grad_y w, mv (pairs, mv_out, mv_ld),
@@ -221,34 +206,31 @@ typedef struct {
 
 /* Parts of a thread's workspace, for a tile; those that are not needed are null. */
 typedef struct {
-    real *all, *part, *x_after, *s_after, *x_frame, *grad_y_frame, *grad_x_after, *grad_s_after, *grad_x_frame, *x_padded,
-        *s_padded;
+    real *all, *part, *x_after, *s_after, *grad_x_after, *grad_s_after, *x_padded, *s_padded;
 } tile_buffers;
 
 static tile_buffers make_buffers(const backward_pass *p) {
-    long in = p->plan->blades * TOKENS * p->mv_in, out = p->plan->blades * TOKENS * p->mv_out, s_in = TOKENS * p->s_in;
-    long mv = p->before->multivectors != 0, s = p->before->scalars != 0, enters = p->plan->enters != 0;
+    long in = p->plan->blades * TOKENS * p->mv_in, s_in = TOKENS * p->s_in;
+    long mv = p->before->multivectors != 0, s = p->before->scalars != 0;
     long x_pad = p->mv_in < p->mv_ld ? p->plan->blades * TOKENS * p->mv_ld : 0,
          s_pad = p->s_in < p->s_ld ? TOKENS * p->s_ld : 0;
     long part = TOKENS * MAX(p->mv_in, p->s_in);
-    real *at = buffer(part + 2 * (mv + enters) * in + 2 * s * s_in + (p->plan->leaves ? out : 0) + x_pad + s_pad);
+    real *at = buffer(part + 2 * mv * in + 2 * s * s_in + x_pad + s_pad);
     tile_buffers t = {.all = at};
     t.part = take(&at, part, 1);
     t.x_after = take(&at, in, mv), t.grad_x_after = take(&at, in, mv);
     t.s_after = take(&at, s_in, s), t.grad_s_after = take(&at, s_in, s);
-    t.x_frame = take(&at, in, enters), t.grad_x_frame = take(&at, in, enters);
-    t.grad_y_frame = take(&at, out, p->plan->leaves != 0);
     t.x_padded = take(&at, x_pad, x_pad != 0), t.s_padded = take(&at, s_pad, s_pad != 0);
     return t;
 }
 
-/* The gradients of a tile's inputs as the map sees them: behind the prologue, in the map's frame. */
+/* The gradients of a tile's inputs as the map sees them: behind the prologue. */
 static void grad_inputs(const backward_pass *p, const tile_buffers *t, blade_view grad_y, long at, long m) {
     const linear_plan *plan = p->plan;
     const linear_backward_io *io = p->io;
-    long n = p->tokens, next = MIN(TOKENS, n - at - m), direct = !plan->enters && !p->before->multivectors;
+    long n = p->tokens, next = MIN(TOKENS, n - at - m), direct = !p->before->multivectors;
     const real *grad_t = io->grad_t + at * p->s_out;
-    real *grad_x = plan->enters ? t->grad_x_frame : direct ? io->grad_x + at * p->mv_in : t->grad_x_after;
+    real *grad_x = direct ? io->grad_x + at * p->mv_in : t->grad_x_after;
     real *grad_s = p->before->scalars ? t->grad_s_after : io->grad_s + at * p->s_in;
     long stride = (direct ? n : TOKENS) * p->mv_in;
     const real *residual_x = direct && io->grad_residual_x ? io->grad_residual_x + at * p->mv_in : 0;
@@ -274,19 +256,12 @@ static void grad_inputs(const backward_pass *p, const tile_buffers *t, blade_vie
     sum_products(terms, count, m, p->s_in, p->s_ld, 0, residual_s, grad_s, t->part, &soon);
 }
 
-/* The gradients of a tile's inputs through the change of frame and the prologue, whose results are made again meanwhile. */
+/* The gradients of a tile's inputs through the prologue, whose results are made again meanwhile. */
 static void grad_prologue(const backward_pass *p, const tile_buffers *t, long at, long m) {
     const linear_plan *plan = p->plan;
     const prologue *before = p->before;
     const linear_backward_io *io = p->io;
     long n = p->tokens, ci = p->mv_in, cx = p->x_in, si = p->s_in;
-    if (plan->enters && io->grad_x) {
-        real *to = before->multivectors ? t->grad_x_after : io->grad_x + at * cx;
-        long to_stride = before->multivectors ? TOKENS * ci : n * cx;
-        combine(plan->enter_back, plan->enters, plan->blades, t->grad_x_frame, TOKENS * ci, to, to_stride, m * ci);
-        if (!before->multivectors && io->grad_residual_x)
-            add_blades(io->grad_residual_x + at * ci, n * ci, io->grad_x + at * ci, n * ci, plan->blades, m * ci);
-    }
     for (long i = 0, some; before->multivectors && i < m; i += some) {
         some = MIN(SOME, m - i);
         const real *x = io->x + (at + i) * cx, *reference = io->join_reference ? io->join_reference + at + i : 0;
@@ -319,10 +294,6 @@ static void grad_weights(const backward_pass *p, const tile_buffers *t, blade_vi
     const real *grad_t = io->grad_t + at * so, *s = p->before->scalars ? t->s_after : io->s + at * p->s_in;
     blade_view x = {io->x + at * ci, n * ci};
     if (p->before->multivectors) x = (blade_view){t->x_after, TOKENS * ci};
-    if (plan->enters) {
-        combine(plan->enter, plan->enters, plan->blades, x.at, x.stride, t->x_frame, TOKENS * ci, m * ci);
-        x = (blade_view){t->x_frame, TOKENS * ci};
-    }
     blade_view padded = x;
     if (t->s_padded) pad_rows(s, m, p->s_in, t->s_padded, p->s_ld), s = t->s_padded;
     if (t->x_padded) {
@@ -450,11 +421,6 @@ EXPORT void linear_backward(const linear_plan *plan, const prologue *before, con
         for (long tile = 0; tile < tile_count; tile++) {
             long at = tile * TOKENS, m = MIN(TOKENS, tokens - at);
             blade_view grad_y = {io->grad_y + at * mv_out, tokens * mv_out};
-            if (plan->leaves) {
-                combine(plan->leave_back, plan->leaves, plan->blades, grad_y.at, grad_y.stride, buffers.grad_y_frame,
-                        TOKENS * mv_out, m * mv_out);
-                grad_y = (blade_view){buffers.grad_y_frame, TOKENS * mv_out};
-            }
             if (wanted) grad_inputs(&p, &buffers, grad_y, at, m);
             grad_prologue(&p, &buffers, at, m);
             grad_weights(&p, &buffers, grad_y, &own, at, m);

@@ -14,16 +14,14 @@ typedef struct {
 } linear_term;
 
 typedef struct {
-    long blades, maps, pairs, invariants, terms, mixings, enters, leaves, makes_scalars;
-    const int *invariant;                  /* (invariants): the blades that mix with scalars */
-    const int *invariant_of;               /* (blades): which of them a blade is, or -1 */
-    const int *reads, *writes;             /* (blades): 0 for blades that are taken for zero or left zero */
-    const linear_term *in_order;           /* (terms): in the order in which gradients of weights are summed */
-    const linear_term *by_target;          /* (terms): the same sorted by target */
-    const linear_term *by_source;          /* and by source */
-    const combination *mix, *unmix;        /* (mixings): weights of pairs from weights of maps, and the transpose */
-    const combination *enter, *enter_back; /* (enters): blades in the map's frame, and the transpose; none: no change */
-    const combination *leave, *leave_back; /* (leaves): blades out of the map's frame, and the transpose */
+    long blades, maps, pairs, invariants, terms, mixings, makes_scalars;
+    const int *invariant;           /* (invariants): the blades that mix with scalars */
+    const int *invariant_of;        /* (blades): which of them a blade is, or -1 */
+    const int *reads, *writes;      /* (blades): 0 for blades that are taken for zero or left zero */
+    const linear_term *in_order;    /* (terms): in the order in which gradients of weights are summed */
+    const linear_term *by_target;   /* (terms): the same sorted by target */
+    const linear_term *by_source;   /* and by source */
+    const combination *mix, *unmix; /* (mixings): weights of pairs from weights of maps, and the transpose */
 } linear_plan;
 
 typedef struct {

@@ -2,17 +2,16 @@
 #pragma once
 #include "simd.h"
 
-/* size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b^2|; x is divided by sqrt(max(size, 0) + eps), or by
+/* size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b x_partner(b)|; x is divided by sqrt(max(size, 0) + eps), or by
    sqrt(max(size, eps)) with `clamp`. */
 typedef struct {
-    int blade, group;
+    int blade, partner, group;
     double sign;
 } norm_entry;
 typedef struct {
-    long blades, groups, entries, others, absolute, clamp;
+    long blades, groups, entries, absolute, clamp;
     double eps;
     const norm_entry *entry;
-    const int *other; /* the blades that the size does not depend on */
 } norm_plan;
 
 /* numbers of a blade that are handled together: rows that stay in the first cache */
@@ -20,14 +19,15 @@ typedef struct {
 #define NORM_TOKENS(channels) (NORM_TILE > (channels) ? NORM_TILE / (channels) : 1)
 #define ROOT(x) (sizeof(real) == sizeof(float) ? (real)sqrtf(x) : (real)sqrt(x))
 
-/* The signed squares of each group, (groups, width), and the size of each channel. */
+/* The signed products of each group, (groups, width), and the size of each channel. */
 static inline void norm_sizes(const norm_plan *plan, const real *restrict x, long x_stride, long width,
                               real *restrict squares, real *restrict size) {
     clear(squares, plan->groups * width);
     for (long e = 0; e < plan->entries; e++) {
-        const real *from = x + plan->entry[e].blade * x_stride, sign = plan->entry[e].sign;
+        const real *from = x + plan->entry[e].blade * x_stride, *other = x + plan->entry[e].partner * x_stride;
+        const real sign = plan->entry[e].sign;
         real *sum = squares + plan->entry[e].group * width;
-        for (long i = 0; i < width; i++) sum[i] += sign * from[i] * from[i];
+        for (long i = 0; i < width; i++) sum[i] += sign * from[i] * other[i];
     }
     clear(size, width);
     for (long g = 0; g < plan->groups; g++) {
@@ -86,15 +86,13 @@ static void norm_some_backward(const norm_plan *plan, const real *restrict x, lo
         else
             for (long i = 0; i < width; i++) square[i] = pull[i];
     }
+    for (long b = 0; b < plan->blades; b++)
+        for (long i = 0; i < width; i++) out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i];
     for (long e = 0; e < plan->entries; e++) {
         long b = plan->entry[e].blade;
-        const real *pulled = squares + plan->entry[e].group * width, sign = plan->entry[e].sign;
-        for (long i = 0; i < width; i++)
-            out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i] - sign * pulled[i] * x[b * x_stride + i];
-    }
-    for (long e = 0; e < plan->others; e++) {
-        long b = plan->other[e];
-        for (long i = 0; i < width; i++) out[b * out_stride + i] = scale[i] * grad[b * grad_stride + i];
+        const real *pulled = squares + plan->entry[e].group * width, *other = x + plan->entry[e].partner * x_stride;
+        const real sign = plan->entry[e].sign; /* the metric is symmetric: the partner's partner is the blade */
+        for (long i = 0; i < width; i++) out[b * out_stride + i] -= sign * pulled[i] * other[i];
     }
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from anygatr.files.whole import replacing
 from anygatr.lab.data.arteries.preprocess import Kind, Sample, preprocess, rotate
 from anygatr.lab.data.arteries.store import ArteryFile, BadArteryError
 
@@ -116,8 +116,6 @@ def _load(path: Path, name: str) -> Sample:
 
 def _save(path: Path, sample: Sample) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     arrays = {f.name: getattr(sample, f.name) for f in fields(Sample) if f.name != "name"}
-    with open(temporary, "wb") as file:
-        np.savez(file, **arrays)
-    temporary.replace(path)
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import torch
 
+from anygatr.files.reading import UnreadableFileError, reading
 from anygatr.lab.data.arteries.corners import corner_sample
 from anygatr.lab.data.arteries.dataset import ArteryDataset, splits
 from anygatr.lab.data.arteries.names import FULL, INFLOW, INPUTS, TARGETS
@@ -90,12 +91,12 @@ def dataset(samples: list[Sample], inflow: Mapping[str, float] | None = None, ha
 
 def velocities(path: str | Path) -> dict[str, float] | None:
     """The mean velocity at the inlet of every artery of a file that we made, cm/s; None for other files."""
-    with h5py.File(path, "r") as file:
+    with reading(path, "an artery file"), h5py.File(path, "r") as file:
         if not {"viscosity", "density"} <= set(file.attrs):
             return None
         kinematic = float(file.attrs["viscosity"] / file.attrs["density"])
         made = {name: json.loads(group.attrs["parameters"]) for name, group in file.items()}
-    return {name: vessel["reynolds"] * kinematic / (2 * vessel["radius"]) for name, vessel in made.items()}
+        return {name: float(vessel["reynolds"] * kinematic / (2 * vessel["radius"])) for name, vessel in made.items()}
 
 
 def is_artery_file(path: str | Path) -> bool:
@@ -103,10 +104,10 @@ def is_artery_file(path: str | Path) -> bool:
     if not Path(path).is_file():
         return False
     try:
-        with h5py.File(path, "r") as file:
+        with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
             first = next(iter(file.values()), None)
             return isinstance(first, h5py.Group) and {"pos", "face", "wss"} <= set(first)
-    except (OSError, KeyError):
+    except (OSError, UnreadableFileError):
         return False
 
 
@@ -127,7 +128,8 @@ def _mesh(path: str | Path) -> tuple[int, int, int] | None:
     text = ArteryFile(path).attributes.get("mesh")
     if text is None:
         return None
-    core, rings, layers = json.loads(text)
+    with reading(path, "an artery file of ours"):
+        core, rings, layers = (int(n) for n in json.loads(text))
     return core, rings, layers
 
 

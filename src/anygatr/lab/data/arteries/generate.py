@@ -21,6 +21,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from anygatr.files.whole import write_text
 from anygatr.lab.data.arteries.config import MESHES, ArteryConfig
 from anygatr.lab.data.arteries.flow.grid import Resolution
 from anygatr.lab.data.arteries.flow.newton import NoConvergenceError
@@ -212,9 +213,7 @@ def _claim(config: ArteryConfig) -> None:
         if found != settings:
             raise ValueError(f"{config.parts} holds arteries of {found}, not of {settings}; choose another out")
         return
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(settings))
-    temporary.replace(path)
+    write_text(path, json.dumps(settings))
 
 
 def _present(config: ArteryConfig) -> set[int]:

@@ -6,7 +6,6 @@ add pressure (N, 1) and provenance attributes.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +17,15 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from anygatr.files.reading import UnreadableFileError, reading
+from anygatr.files.whole import replacing
+from anygatr.lab.data.files.hdf5 import checked, own_items
+from anygatr.lab.system.memory import Budget
+
 INLET_KEYS = ("inlet_idcs", "inlet_idx")
 
 
-class BadArteryError(ValueError):
+class BadArteryError(UnreadableFileError):
     """An artery that cannot be used; the message names the file, the group and the problem."""
 
 
@@ -58,12 +62,9 @@ class ArteryFile:
             raise FileNotFoundError(
                 f"no artery file at {self.path}; make one with: anygatr data arteries --out {self.path} --count 50"
             )
-        try:
-            with h5py.File(self.path, "r") as file:
-                self.names = sorted(name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink))
-                self.attributes = dict(file.attrs)
-        except OSError as error:
-            raise ValueError(f"{self.path} is not a readable HDF5 file: {error}") from error
+        with reading(self.path, "a readable HDF5 file"), h5py.File(self.path, "r") as file:
+            self.names = sorted(name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink))
+            self.attributes = dict(file.attrs)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -74,12 +75,12 @@ class ArteryFile:
     def read(self, name: str) -> Artery:
         """Read one group; raises BadArteryError with the reason if it is corrupt."""
         try:
-            with h5py.File(self.path, "r") as file:
+            with reading(self.path, "an artery file"), h5py.File(self.path, "r") as file:
                 return _read_group(file, name)
         except BadArteryError as error:
             raise BadArteryError(f"{self.path}: {name}: {error}") from None
-        except (OSError, KeyError, RuntimeError) as error:  # h5py raises all three for damaged objects
-            raise BadArteryError(f"{self.path}: {name}: unreadable: {error}") from error
+        except UnreadableFileError as error:
+            raise BadArteryError(f"{name}: unreadable: {error}") from error
 
 
 def write_artery(group: h5py.Group, artery: Artery) -> None:
@@ -96,15 +97,8 @@ def write_artery(group: h5py.Group, artery: Artery) -> None:
 def new_file(path: Path) -> Iterator[h5py.File]:
     """An HDF5 file that appears under its name only when it is complete and on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with h5py.File(temporary, "w") as file:
-            yield file
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        yield file
 
 
 def sample_name(number: int) -> str:
@@ -132,10 +126,11 @@ def _read_group(file: h5py.File, name: str) -> Artery:
         missing.append(" or ".join(INLET_KEYS))
     if missing or inlet_key is None:
         raise BadArteryError(f"missing {', '.join(missing)}; it has {', '.join(group) or 'nothing'}")
-    pos = _array(group, "pos", "f", (None, 3)).astype(np.float32)
-    face = _array(group, "face", "i", (None, 3)).astype(np.int64)
-    wss = _array(group, "wss", "f", (len(pos), 3)).astype(np.float32)
-    inlet = _array(group, inlet_key, "i", (None,)).astype(np.int64)
+    found, budget = dict(own_items(group)), Budget()
+    pos = _array(found, "pos", "f", (None, 3), budget).astype(np.float32)
+    face = _array(found, "face", "i", (None, 3), budget).astype(np.int64)
+    wss = _array(found, "wss", "f", (len(pos), 3), budget).astype(np.float32)
+    inlet = _array(found, inlet_key, "i", (None,), budget).astype(np.int64)
     for key, index in (("face", face), (inlet_key, inlet)):
         if index.size == 0:
             raise BadArteryError(f"{key} is empty")
@@ -144,16 +139,18 @@ def _read_group(file: h5py.File, name: str) -> Artery:
     for key, values in (("pos", pos), ("wss", wss)):
         if not np.isfinite(values).all():
             raise BadArteryError(f"{key} has {int((~np.isfinite(values)).any(axis=1).sum())} rows that are not finite")
-    pressure = np.asarray(group["pressure"], dtype=np.float32) if "pressure" in group else None
+    pressure = _array(found, "pressure", "f", (len(pos), 1), budget).astype(np.float32) if "pressure" in found else None
     return Artery(name, pos, face, wss, inlet, pressure, dict(group.attrs))
 
 
-def _array(group: h5py.Group, key: str, kind: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    array = np.asarray(group[key])
-    fits = array.ndim == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+def _array(found: dict[str, Any], key: str, kind: str, shape: tuple[int | None, ...], budget: Budget) -> NDArray[Any]:
+    if not isinstance(found[key], h5py.Dataset):
+        raise BadArteryError(f"{key} is a group, not a dataset")
+    array = checked(found[key], budget)
+    fits = len(array.shape) == len(shape) and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise BadArteryError(f"{key} has shape {array.shape}, expected ({wanted})")
     if array.dtype.kind not in {"f": "f", "i": "iu"}[kind]:
         raise BadArteryError(f"{key} has type {array.dtype}, expected {'floating point' if kind == 'f' else 'integers'}")
-    return array
+    return np.asarray(array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,19 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from anygatr.files.reading import reading
 from anygatr.lab.data.arteries.mesh import face_areas, face_normals, surface_problems
 from anygatr.lab.data.arteries.preprocess import Kind, Sample, preprocess
 from anygatr.lab.data.arteries.store import INLET_KEYS, Artery, BadArteryError
+from anygatr.lab.data.ply import read_ply
 from anygatr.lab.data.vtp import read_vtp
+from anygatr.lab.system.memory import Budget
 
 Index = NDArray[np.int64]
 
 CAP_ANGLE = 10.0  # degrees between neighbouring faces of one flat cap
+TEXT = 32  # bytes that Python takes for each byte of a text that it splits into words
 CAP_ROUNDNESS = 0.5  # 4 pi area / perimeter^2: 1 for a disk, 0.1 for a strip of wall faces
-PLY_TYPES = {
-    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4", "double": "f8",
-    "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
-    "float32": "f4", "float64": "f8",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +44,11 @@ def read_surface(path: str | Path) -> SurfaceMesh:
     readers = {".vtp": _read_vtp, ".stl": _read_stl, ".ply": _read_ply}
     if path.suffix.lower() not in readers:
         raise ValueError(f"path={path} must end in one of {', '.join(readers)}")
-    try:
-        return readers[path.suffix.lower()](path)
-    except (IndexError, KeyError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged or not a {path.suffix} file: {error}") from error
+    with reading(path, f"a {path.suffix.lower()} file"):
+        surface = readers[path.suffix.lower()](path)
+        if surface.face.size and not 0 <= surface.face.min() <= surface.face.max() < len(surface.pos):
+            raise ValueError(f"faces refer to vertices {surface.face.min()} to {surface.face.max()} of {len(surface.pos)}")
+    return surface
 
 
 def surface_sample(
@@ -110,6 +109,7 @@ def _read_vtp(path: Path) -> SurfaceMesh:
 
 
 def _read_stl(path: Path) -> SurfaceMesh:
+    Budget().take(f"{path}: its triangles", (path.stat().st_size,), TEXT)
     raw = path.read_bytes()
     count = int(np.frombuffer(raw[80:84], "<u4")[0]) if len(raw) >= 84 else -1
     if len(raw) == 84 + 50 * count:
@@ -119,62 +119,14 @@ def _read_stl(path: Path) -> SurfaceMesh:
         rows = [line.split()[1:4] for line in raw.decode().splitlines() if line.strip().lower().startswith("vertex")]
         corners = np.array(rows, dtype=np.float64).reshape(-1, 3)
     else:
-        raise ValueError(f"{path} is not an STL file: {len(raw)} bytes for {count} triangles")
+        raise ValueError(f"{len(raw)} bytes for {count} triangles")
     pos, number = np.unique(corners, axis=0, return_inverse=True)
     return SurfaceMesh(pos, number.reshape(-1, 3).astype(np.int64))
 
 
 def _read_ply(path: Path) -> SurfaceMesh:
-    raw = path.read_bytes()
-    end = re.search(rb"end_header\r?\n", raw)
-    if end is None or not raw.startswith(b"ply"):
-        raise ValueError(f"{path} is not a PLY file")
-    lines, body = [line.split() for line in raw[: end.start()].decode("ascii").splitlines()], raw[end.end() :]
-    form = next(line[1] for line in lines if line and line[0] == "format")
-    elements: list[tuple[str, int, list[list[str]]]] = []
-    for line in lines:
-        if line[:1] == ["element"]:
-            elements.append((line[1], int(line[2]), []))
-        elif line[:1] == ["property"]:
-            elements[-1][2].append(line[1:])
-    order = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}[form]
-    source: Any = iter(body.split()) if form == "ascii" else _Cursor(body)
-    pos, polygons, arrays = np.zeros((0, 3)), [], {}
-    for name, count, properties in elements:
-        rows = [[_ply_value(source, p, order) for p in properties] for _ in range(count)]
-        if name == "vertex":
-            columns = {p[-1]: np.array([row[k] for row in rows], dtype=np.float64) for k, p in enumerate(properties)}
-            pos = np.stack([columns.pop(axis) for axis in "xyz"], axis=1)
-            arrays = columns
-        elif name == "face":
-            which = next(k for k, p in enumerate(properties) if p[-1] in {"vertex_indices", "vertex_index"})
-            polygons = [np.asarray(row[which], dtype=np.int64) for row in rows]
-    return SurfaceMesh(pos, _fans(polygons), arrays)
-
-
-class _Cursor:
-    """Reads typed values off a byte string."""
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw, self.at = raw, 0
-
-    def take(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        values = np.frombuffer(self.raw, dtype, count, self.at)
-        self.at += count * dtype.itemsize
-        return values
-
-
-def _ply_value(source: Any, kind: list[str], order: str) -> Any:
-    """One property of one row: a number, or a list of them."""
-
-    def take(name: str, count: int) -> NDArray[Any]:
-        if isinstance(source, _Cursor):
-            return source.take(np.dtype(order + PLY_TYPES[name]), count)
-        return np.array([next(source) for _ in range(count)], dtype=np.float64)
-
-    if kind[0] == "list":
-        return take(kind[2], int(take(kind[1], 1)[0]))
-    return take(kind[0], 1)[0]
+    points, polygons, columns = read_ply(path)
+    return SurfaceMesh(points, _fans(polygons), columns)
 
 
 def _fans(polygons: list[Index]) -> Index:

@@ -1,20 +1,22 @@
 """Named arrays in files: read without ever unpickling, written whole or not at all."""
 
 import json
-import os
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anygatr.files.reading import reading, shortened
+from anygatr.files.whole import replacing
 from anygatr.lab.data.files.hdf5 import read_hdf5
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.splits import split_name, split_order
+from anygatr.lab.system.memory import Budget
+from anygatr.lab.system.npz import read_npz
 
 Arrays = dict[str, np.ndarray]
 Location = str | Path | Mapping[str, str | Path]
@@ -32,13 +34,14 @@ def read_parts(source: Location, only: Collection[str] | None = None) -> dict[st
     In one file, splits are keys `train_x, val_x, ...` (.npz) or groups `train/x, val/x, ...` (.h5).
     `only` names the arrays to read; others cost nothing.
     """
+    budget = Budget()
     if isinstance(source, Mapping):
-        return {split_name(name) or name: read_arrays(path, only) for name, path in source.items()}
+        return {split_name(name) or name: read_arrays(path, only, budget) for name, path in source.items()}
     path = Path(source)
     if path.is_dir():
         files = _split_files(path)
-        return {name: read_arrays(files[name], only) for name in sorted(files, key=split_order)}
-    return _parts(read_arrays(path, only))
+        return {name: read_arrays(files[name], only, budget) for name in sorted(files, key=split_order)}
+    return _parts(read_arrays(path, only, budget))
 
 
 def array_names(path: str | Path) -> set[str]:
@@ -54,24 +57,31 @@ def array_names(path: str | Path) -> set[str]:
     return names
 
 
-def read_arrays(path: str | Path, only: Collection[str] | None = None) -> Arrays:
+def read_arrays(path: str | Path, only: Collection[str] | None = None, budget: Budget | None = None) -> Arrays:
     """The arrays of a .npz or .h5 file; groups of an .h5 are either splits or one group per sample."""
-    return _read(Path(path), lambda key: only is None or key in only or _cut_prefix(key)[1] in only)
+    return _read(Path(path), lambda key: only is None or key in only or _cut_prefix(key)[1] in only, budget)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """The JSON that NpzWriter stored under `metadata`; empty for a file without it."""
     stored = read_arrays(path, only=("metadata",))
-    return json.loads(str(stored["metadata"])) if stored else {}
+    with reading(path, "a file of ours: its metadata are no JSON object"):
+        found = json.loads(str(stored["metadata"])) if stored else {}
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__}")
+        return found
 
 
 def checked_offsets(offsets: np.ndarray) -> np.ndarray:
     """Where the samples of packed tokens begin, (B + 1,), as integers; raises if they make no sense."""
-    offsets = np.asarray(offsets).astype(np.int64)
+    offsets = np.asarray(offsets)
+    if offsets.dtype.kind not in "iu":
+        raise ValueError(f"offsets hold {offsets.dtype}, not integers; np.cumsum of the counts of tokens makes them")
+    offsets = offsets.astype(np.int64)  # np.diff of unsigned integers, or of int8, would wrap around
     if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or (np.diff(offsets) <= 0).any():
         raise ValueError(
-            f"offsets={offsets} must be 0 and then the growing end of each sample, (B + 1,), without empty samples; "
-            "np.concatenate([[0], np.cumsum(counts)]) makes them"
+            f"offsets={shortened(offsets, 200)} must be 0 and then the growing end of each sample, (B + 1,), none of them "
+            "empty; np.concatenate([[0], np.cumsum(counts)]) makes them"
         )
     return offsets
 
@@ -81,6 +91,8 @@ def without_padding(arrays: Arrays) -> Arrays:
     if "mask" not in arrays or "offsets" in arrays:
         return arrays
     mask = arrays["mask"].astype(bool)
+    if mask.ndim != 2 or not mask.any(axis=1).all():
+        raise ValueError(f"mask has shape {mask.shape}; give (samples, tokens), True for at least one token of each sample")
     packed = {name: a[mask] if a.shape[:2] == mask.shape else a for name, a in arrays.items() if name != "mask"}
     return packed | {"offsets": np.concatenate([[0], np.cumsum(mask.sum(1))])}
 
@@ -104,7 +116,7 @@ class NpzWriter:
 
     def __enter__(self) -> "NpzWriter":
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.TemporaryDirectory(prefix=f".{self.path.name}.", dir=self.path.parent)
+        self._folder = tempfile.TemporaryDirectory(prefix=".rows.", dir=self.path.parent)
         self._files = {}
         for name, shape in self.shapes.items():
             self._files[name] = open(Path(self._folder.name) / f"{name}.npy", "wb+")
@@ -130,15 +142,13 @@ class NpzWriter:
     def _assemble(self) -> None:
         for name, shape in self.shapes.items():
             assert self._rows[name] == shape[0], f"{name}: {self._rows[name]} rows written, {shape[0]} announced"
-        whole = Path(self._folder.name) / self.path.name
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
+        with replacing(self.path) as whole, zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
             for name, file in self._files.items():
                 file.seek(0)
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     shutil.copyfileobj(file, member, 1 << 20)
             with archive.open(zipfile.ZipInfo("metadata.npy"), "w") as member:
                 np.lib.format.write_array(member, np.array(json.dumps(self.metadata, sort_keys=True)))
-        os.replace(whole, self.path)
 
 
 def _split_files(directory: Path) -> dict[str, Path]:
@@ -150,13 +160,14 @@ def _split_files(directory: Path) -> dict[str, Path]:
     return files
 
 
-def _read(path: Path, is_wanted: Callable[[str], bool]) -> Arrays:
+def _read(path: Path, is_wanted: Callable[[str], bool], budget: Budget | None = None) -> Arrays:
+    budget = budget or Budget()
     if not path.exists():
         beside = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
         raise FileNotFoundError(f"data={str(path)!r} does not exist; {nearest(path.name, beside)}")
     if path.suffix not in SUFFIXES:
         raise ValueError(f"data={str(path)!r} has the unknown suffix {path.suffix!r}; save it as .npz or .h5")
-    return _read_npz(path, is_wanted) if path.suffix == ".npz" else read_hdf5(path, is_wanted)
+    return read_npz(path, is_wanted, budget) if path.suffix == ".npz" else read_hdf5(path, is_wanted, budget)
 
 
 def _parts(arrays: Arrays) -> dict[str, Arrays]:
@@ -172,22 +183,3 @@ def _cut_prefix(key: str) -> tuple[str | None, str]:
     """train_x or train/x -> (train, x); anything else -> (None, key)."""
     prefix, _, name = key.replace("/", "_", 1).partition("_")
     return (split_name(prefix), name) if split_name(prefix) and name else (None, key)
-
-
-def _read_npz(path: Path, is_wanted: Callable[[str], bool]) -> Arrays:
-    try:
-        file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError(f"data={str(path)!r} is a single array in .npy format; {_SAVE}")
-        with file:
-            return {name: file[name] for name in filter(is_wanted, file.files)}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        if "allow_pickle" in str(error):
-            raise ValueError(
-                f"data={str(path)!r} is or holds a pickle (arrays of dtype object), which is never loaded because "
-                f"unpickling runs code; {_SAVE}; pack samples of different size as (N, columns) with 'offsets'"
-            ) from error
-        raise ValueError(f"data={str(path)!r} is truncated or no .npz file ({error}); copy or save it again") from error
-
-
-_SAVE = "save plain numbers with np.savez(path, name=array, ...)"

@@ -13,6 +13,7 @@ from anygatr.lab.data.files.arrays import RESERVED, WHOLE, Arrays, Location, che
 from anygatr.lab.data.files.checks import coincident_samples, require_finite
 from anygatr.lab.data.kinds import columns, infer_dim, nearest
 from anygatr.lab.data.splits import split_name
+from anygatr.lab.system.memory import Budget
 
 Per = Literal["token", "sample"]
 FRACTIONS = {"val": 0.1, "eval": 0.1}
@@ -43,12 +44,14 @@ def load(
     _check_declaration(inputs, targets)
     kinds = dict(inputs) | dict(targets)
     parts = read_parts(source, only={*kinds, *RESERVED})
+    budget = Budget()
     for split, arrays in parts.items():
         for name in kinds:
             if name not in arrays:
                 known = set(read_parts(source)[split]) - set(RESERVED)
                 raise ValueError(f"the field {name!r} is missing from data={str(source)!r}; {nearest(name, known)}")
             _require_numbers(name, arrays[name])
+            budget.take(f"data={str(source)!r}: the field {name!r} in float64", arrays[name].shape, 8)
     if dim is None:
         first = next(iter(parts.values()))
         dim = infer_dim(kinds, {name: first[name].shape[-1] if first[name].ndim else 1 for name in kinds})

@@ -2,45 +2,95 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from anygatr.files.reading import reading
 from anygatr.lab.data.splits import split_name
+from anygatr.lab.system.memory import Budget
 
 Arrays = dict[str, np.ndarray]
 
 
-def read_hdf5(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+def read_hdf5(path: Path, is_wanted: Callable[[str], bool], budget: Budget) -> dict[str, np.ndarray]:
     """The wanted arrays by name; those in groups called train, val, ... as train/name, val/name, ...
 
     With one group per sample, arrays of equal shape become (B, ...); otherwise arrays with a row per token are packed
-    as (N, ...) with `offsets`. Numbers may also be attributes of the groups.
+    as (N, ...) with `offsets`. Numbers may also be attributes of the groups. Links, external storage and virtual data sets,
+    by which a file reads others, are refused.
     """
     try:
         import h5py
     except ImportError as error:
         raise ImportError(f"data={str(path)!r} needs h5py: pip install 'anygatr[lab]', or save it as .npz") from error
-    try:
-        with h5py.File(path, "r") as file:
-            groups = [key for key in file if isinstance(file[key], h5py.Group)]
-            if groups and all(split_name(key) for key in groups):
-                return {f"{key}/{name}": a for key in groups for name, a in _read_group(file[key], h5py, is_wanted).items()}
-            return _read_group(file, h5py, is_wanted)
-    except OSError as error:
-        raise ValueError(f"data={str(path)!r} is truncated or no HDF5 file ({error}); copy or save it again") from error
+    with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        source = _Source(path, is_wanted, budget)
+        groups = source.groups(file)
+        if groups and all(split_name(key) for key in groups):
+            return {f"{key}/{name}": a for key, group in groups.items() for name, a in source.read(group).items()}
+        return source.read(file)
 
 
-def _read_group(group: Any, h5py: Any, is_wanted: Callable[[str], bool]) -> Arrays:
-    def datasets(items: Any) -> Arrays:
-        return {k: x[()] for k, x in items.items() if is_wanted(k) and isinstance(x, h5py.Dataset)}
+@dataclass(frozen=True)
+class _Source:
+    """A file that is being read: where it is, what is wanted of it, and how much it may take."""
 
-    names = sorted((key for key in group if isinstance(group[key], h5py.Group)), key=_natural)
-    samples = [{k: x for k, x in group[n].attrs.items() if is_wanted(k)} | datasets(group[n]) for n in names]
-    arrays = datasets(group) | (_stack_samples(samples, names) if samples else {})
-    return {key: _decoded(np.asarray(a)) for key, a in arrays.items()}
+    path: Path
+    is_wanted: Callable[[str], bool]
+    budget: Budget
+
+    def groups(self, group: Any) -> dict[str, Any]:
+        """The groups in a group, by name."""
+        import h5py
+
+        return {key: item for key, item in own_items(group) if isinstance(item, h5py.Group)}
+
+    def read(self, group: Any) -> Arrays:
+        """The wanted arrays of a group, those of its own groups put together."""
+        inner = self.groups(group)
+        names = sorted(inner, key=_natural)
+        samples = [self._attributes(inner[name]) | self._datasets(inner[name]) for name in names]
+        arrays = self._datasets(group) | (_stack_samples(samples, names) if samples else {})
+        return {key: _decoded(np.asarray(a)) for key, a in arrays.items()}
+
+    def _datasets(self, group: Any) -> Arrays:
+        import h5py
+
+        found = {k: x for k, x in own_items(group) if self.is_wanted(k) and isinstance(x, h5py.Dataset)}
+        return {key: checked(x, self.budget)[()] for key, x in found.items()}
+
+    def _attributes(self, group: Any) -> Arrays:
+        wanted = [key for key in group.attrs if self.is_wanted(key)]
+        for key in wanted:
+            about = group.attrs.get_id(key)
+            self.budget.take(f"{self.path}: the attribute {key!r}", about.shape, about.dtype.itemsize)
+        return {key: group.attrs[key] for key in wanted}
+
+
+def own_items(group: Any) -> Iterator[tuple[str, Any]]:
+    """The groups and data sets of a group, none of them behind a link, which may lead to other files."""
+    import h5py
+
+    for key in group:
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise ValueError(f"{group.name}/{key} is a link to another place, which is not followed")
+        yield key, group[key]
+
+
+def checked(x: Any, budget: Budget) -> Any:
+    """A data set whose numbers are in this file and fit the budget, those of one chunk included."""
+    if x.is_virtual or x.external:
+        raise ValueError(f"{x.name} keeps its numbers in other files, which are not opened")
+    if x.shape is None:
+        raise ValueError(f"{x.name} is empty")
+    budget.take(x.name, x.shape, x.dtype.itemsize)
+    if x.chunks:
+        Budget(budget.size).take(f"a chunk of {x.name}", x.chunks, x.dtype.itemsize)
+    return x
 
 
 def _stack_samples(samples: list[Arrays], names: list[str]) -> Arrays:

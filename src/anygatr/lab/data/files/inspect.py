@@ -1,5 +1,6 @@
 """Say what is in a data file, propose kinds for its arrays, and warn about what will hurt training."""
 
+import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,24 +43,25 @@ class Inspection:
     @property
     def command(self) -> str:
         """The options that declare the proposal on the command line."""
-        target = " ".join(f"{name}:{kind}" for name, kind in self.targets.items()) or "NAME:KIND"
-        return f"--data {self.path} --inputs {' '.join(f'{n}:{k}' for n, k in self.inputs.items())} --target {target}"
+        inputs, targets = ([f"{n}:{k}" for n, k in side.items()] for side in (self.inputs, self.targets))
+        return shlex.join(["--data", self.path, "--inputs", *inputs, "--target", *(targets or ["NAME:KIND"])])
 
     def table(self) -> "Table":
         """The arrays as a rich table."""
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
         low, high = self.tokens
         tokens = f"{low}" if low == high else f"{low} to {high}"
         splits = ", ".join(f"{name} {size}" for name, size in self.splits.items())
         title = f"{self.path}: {self.samples} samples of {tokens} tokens in {self.dim}D ({splits or 'no splits'})"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in ("array", "shape", "dtype", "range", "per", "proposed", "why"):
             table.add_column(column, overflow="fold")
         for f in self.fields:
             kind = f"{f.kind or '-'}{' (target)' if f.is_target else ''}"
-            table.add_row(f.name, str(f.shape), f.dtype, f"{f.low:.4g} to {f.high:.4g}", f.per, kind, f.reason)
+            table.add_row(Text(f.name), str(f.shape), f.dtype, f"{f.low:.4g} to {f.high:.4g}", f.per, kind, Text(f.reason))
         return table
 
     def __rich__(self) -> "Group":
@@ -92,5 +94,5 @@ def inspect(source: Location) -> Inspection:
 def _split_sizes(parts: dict[str, Arrays], views: dict[str, ArrayView]) -> dict[str, int]:
     if WHOLE not in parts:
         return {name: view.samples for name, view in views.items()}
-    labels = parts[WHOLE].get("split", np.array([])).tolist()
+    labels = parts[WHOLE].get("split", np.array([])).ravel().tolist()
     return {str(label): count for label, count in Counter(labels).items()}

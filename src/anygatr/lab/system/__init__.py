@@ -1,0 +1,1 @@
+"""What stands between a command and the system: terminal, output files, memory, errors."""
