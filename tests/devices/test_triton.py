@@ -59,3 +59,40 @@ def test_without_triton_there_is_one_warning(monkeypatch):
         assert not backend.TritonBackend().accepts(None, [pretended], [])  # a second warning would be an error
     finally:
         backend._missing.cache_clear()
+
+
+@triton
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("preset", ["any", "E", "P", "iP", "C"])
+def test_no_kernel_spills(preset, architecture):
+    """Compiled for two cards that are not there, in float32 and with bfloat16 products."""
+    from benchmarks.gpu.registers import of_geometry, of_tables, table
+
+    found = table(of_tables() if preset == "any" else of_geometry(preset), architecture)
+    assert len(found) >= 4
+    assert not {name: one for name, one in found.items() if one.spilled}
+    assert max(one.registers for one in found.values()) <= 128
+
+
+@triton
+def test_registers_are_counted():
+    """The smallest kernel, and one that must spill: the negative control of the test above."""
+    from benchmarks.gpu.ahead_of_time import usage
+    from benchmarks.gpu.registers import of_geometry
+
+    _, kernel, constants, _ = next(of_geometry("E"))
+    assert usage(kernel, constants, 80).spilled == 0
+    assert usage(kernel, constants, 80, maxnreg=16).spilled > 0
+
+
+@triton
+@pytest.mark.parametrize(("preset", "most"), [("iP", 75), ("C", 75)])
+def test_a_training_step_needs_few_launches(preset, most):
+    """One block at configuration a, counted as the torch backend's are; kernels are counted and not run."""
+    from benchmarks.gpu.launches import block_step
+
+    counted = block_step(preset, "a", "triton").counts
+    assert sum(counted.values()) <= most, counted
+    assert counted["triton linear_kernel"] == 10
+    assert not {"nonzero", "_local_scalar_dense"} & set(counted)

@@ -73,13 +73,23 @@ class Attention(Op):
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """Rows of features, softmax and mixture; in float32 under autocast where a feature asks for it."""
-        assert batch is not None
+        return self.mixture(*self.rows(values, parameters), values, batch)
+
+    def rows(self, values: Sequence[Tensor], parameters: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """(n, h, f) of queries, (m, g, f) of keys and (m, g, v) of values, in float32 under autocast."""
         learned = sum(f.learned for f in self.features)
         log_weights, tables = parameters[:learned], parameters[learned:]
-        short, tokens = None if self.precise else autocast_type(values[0]), values[1].shape[:-1]
         with without_autocast(values[0]):
             streams = [t.flatten(1 - i % 2, -2) for i, t in enumerate(lengthened(*values))]
-            q, k, v = self._rows(streams, feature_weights(log_weights, self, streams[0]), tables)
+            return self._rows(streams, feature_weights(log_weights, self, streams[0]), tables)
+
+    def mixture(
+        self, q: Tensor, k: Tensor, v: Tensor, values: Sequence[Tensor], batch: Batch | None
+    ) -> tuple[Tensor, Tensor]:
+        """Softmax over the rows of keys, applied to those of values, as channels of the queries' tokens."""
+        assert batch is not None
+        short, tokens = None if self.precise else autocast_type(values[0]), values[1].shape[:-1]
+        with without_autocast(values[0]):
             if short is not None:
                 q, k, v = q.to(short), k.to(short), v.to(short)
             if batch.packed is not None and not self.cross:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anygatr.execution.torch_state import transformed
-from anygatr.execution.triton.schedule import Kernel, ProductKernel, schedule
+from anygatr.execution.triton.schedule import AttentionKernel, Kernel, ProductKernel, schedule
 from anygatr.ops.batch import Batch
 from anygatr.program.program import Program, Step
 
@@ -60,6 +60,9 @@ class TritonBackend:
                     made = KernelFunction.apply(item, named, batch, *given)
                 else:
                     made = reference(item, named, batch, given)
+                if isinstance(item, AttentionKernel):
+                    q, k, v = made
+                    made = item.op.mixture(q, k, v, given[: len(item.inputs)], batch)
                 step = item.step
             else:
                 given = [known[i] for i in item.inputs]

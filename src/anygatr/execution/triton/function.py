@@ -1,15 +1,16 @@
 """One node of autograd for each kernel; differentiated twice, it is the torch operations of its steps."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anygatr.execution.triton import linear, product
-from anygatr.execution.triton.schedule import Kernel, LinearKernel, ProductKernel
+from anygatr.execution.triton import attention, linear, product
+from anygatr.execution.triton.schedule import AttentionKernel, Kernel, LinearKernel, ProductKernel
 from anygatr.ops.batch import Batch
-from anygatr.ops.precision import autocast_type
+from anygatr.ops.precision import autocast_type, lengthened
 
 
 class KernelFunction(torch.autograd.Function):
@@ -41,17 +42,16 @@ def reference(
     kernel: Kernel, named: Mapping[str, Tensor], batch: Batch | None, given: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """What a kernel computes, by torch operations, from the same values and parameters."""
+    if isinstance(kernel, AttentionKernel):
+        count = len(kernel.inputs)
+        return kernel.op.rows(given[:count], [*given[count:], *(named[name] for name in kernel.tables)])
     known = dict(zip(kernel.inputs, given, strict=False))
     own = {**named, **dict(zip(kernel.parameters, given[len(kernel.inputs) :], strict=True))}
     for step in kernel.steps:
-        # of a norm whose multivectors and scalars come from different streams one half may be read by others alone
-        values = [known.get(i) for i in step.inputs]
-        if any(v is None for v in values):
-            present = next(v for v in values if v is not None)
-            values = [
-                _absent(step.inputs.index(i), present) if v is None else v for i, v in zip(step.inputs, values, strict=True)
-            ]
-        made = step.op.run(values, [name and own[name] for name in step.parameters], batch)  # type: ignore[misc, arg-type]
+        # of a norm whose multivectors and scalars come from different streams the kernel may read one half alone
+        present = next(known[i] for i in step.inputs if i in known)
+        values = [known[i] if i in known else _absent(place, present) for place, i in enumerate(step.inputs)]
+        made = step.op.run(values, [name and own[name] for name in step.parameters], batch)  # type: ignore[misc]
         known.update(zip(step.outputs, made, strict=True))
     return tuple(known[i] for i in kernel.outputs)
 
@@ -64,6 +64,8 @@ def _absent(place: int, like: Tensor) -> Tensor:
 def _forward(kernel: Kernel, given: Sequence[Tensor]) -> tuple[Any, Sequence[Tensor]]:
     if isinstance(kernel, LinearKernel):
         return linear.forward(kernel, given)
+    if isinstance(kernel, AttentionKernel):
+        return attention.forward(kernel.op, _lengthened(given)), ()
     assert isinstance(kernel, ProductKernel)
     return (product.forward(kernel.plan, *given),), ()
 
@@ -73,9 +75,18 @@ def _backward(
 ) -> list[Tensor | None]:
     if isinstance(kernel, LinearKernel):
         return linear.backward(kernel, grads, given, linear.Saved(*saved), short)
+    if isinstance(kernel, AttentionKernel):
+        found = attention.backward(kernel.op, grads, _lengthened(given))
+        return [None if g is None else g.to(t.dtype) for g, t in zip(found, given, strict=True)]
     assert isinstance(kernel, ProductKernel)
     (grad,) = grads
     return [None if grad is None else product.backward(kernel.plan, grad, *given), None]
+
+
+def _lengthened(given: Sequence[Tensor]) -> list[Tensor]:
+    """16-bit streams in float32; streams of different types in the wider one."""
+    wide = reduce(torch.promote_types, (t.dtype for t in lengthened(*given)))
+    return [t.to(wide) for t in given]
 
 
 def _differentiable(

@@ -19,6 +19,8 @@ MV = {None: 0, "norm": 1, "gate": 2}
 SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
 TOKENS, IN = 32, 16  # of a tile
 WEIGHT = 16  # rows and columns of a tile of a weight's gradient: larger ones spill registers on some cards
+OPTIONS = {"num_stages": 1, "maxnreg": 96}
+"""Registers for five programs on a processor: loads in flight would take those of others, fewer would spill."""
 CHUNK = 512  # tokens whose part of a weight's gradient one program adds up
 LAYER_NORM_EPS = 1e-5  # torch's
 
@@ -93,7 +95,7 @@ def _linear(
         TOKENS=TOKENS,
         OUT=out,
         IN=IN,
-        num_stages=1,  # loads in flight would take the registers of a second program on the same processor
+        **OPTIONS,
     )
 
 

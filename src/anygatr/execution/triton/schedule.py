@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from anygatr.execution.triton.attention_rows import supports
+from anygatr.execution.triton.row_source import supports
 from anygatr.ops.attention import Attention
 from anygatr.ops.gate import Gate
 from anygatr.ops.linear import Linear, LinearPlan
@@ -64,9 +64,10 @@ class ProductKernel(Kernel):
 
 @dataclass(frozen=True)
 class AttentionKernel(Kernel):
-    """Rows of features written by a kernel, attention by torch's; inputs are x and s, or those of queries and of keys."""
+    """The rows of queries, keys and values; attention itself is torch's. Inputs are x and s, or those of both sides."""
 
     op: Attention
+    tables: tuple[str, ...]
 
 
 Item = LinearKernel | ProductKernel | AttentionKernel | Step
@@ -88,8 +89,8 @@ def schedule(program: Program) -> tuple[Item, ...]:
             case Product(plan):
                 items.append(ProductKernel((step,), step.inputs, step.outputs, (), plan))
             case Attention() as op if supports(op):
-                learned = step.parameters[: sum(f.learned for f in op.features)]
-                items.append(AttentionKernel((step,), step.inputs, step.outputs, learned, op))  # type: ignore[arg-type]
+                names, learned = tuple(map(str, step.parameters)), sum(f.learned for f in op.features)
+                items.append(AttentionKernel((step,), step.inputs, step.outputs, names[:learned], op, names[learned:]))
             case _:
                 items.append(step)
     return tuple(items)
