@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from math import erfc, exp, factorial
@@ -180,6 +182,61 @@ def test_a_cache_that_others_can_write_is_not_used(tmp_path):
 @needs_compiler
 def test_a_relative_cache_directory_is_ignored(tmp_path):
     assert Path(probe(Path("relative"), HOME=str(tmp_path))[4]) == tmp_path / ".cache" / "anygatr"
+
+
+MOUNTED = """
+mount -t tmpfs -o "$1" tmpfs "$2" && mkdir -m 700 "$2/anygatr" || exit 1
+test "$3" = no || mount -o remount,ro "$2"
+exec "$4" -c "$5"
+"""
+NETWORK = """
+import torch
+from anygatr import GATr, Width, geometry
+from anygatr.execution.c import build
+net = GATr(geometry("E", 2), Width(1, 1), Width(2, 4), Width(1, 0), blocks=1, heads=2)
+for _ in range(3):
+    y = net(torch.randn(5, 1, 4), torch.randn(5, 1))[0]
+print(build.available(), bool(y.isfinite().all()), build.reason().replace("\\n", " "), sep="|")
+"""
+
+
+def mounted(options: str, directory: Path, read_only: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a network whose cache is a file system of its own, which ends with the process."""
+    command = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh", options, str(directory), "yes" if read_only else "no"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(directory)}
+    return subprocess.run(
+        [*command, sys.executable, NETWORK], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def can_mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", folder]
+        return (
+            shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
+        )
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("options", "read_only", "reason"),
+    [
+        ("size=1m,noexec", False, "failed to map|denied|not permitted"),
+        ("size=8k", False, "No space left"),
+        pytest.param("size=60k", False, "No space left", marks=pytest.mark.slow),  # enough for the probe, not for a kernel
+        ("size=1m", True, "Read-only file system"),
+    ],
+    ids=["noexec", "full", "full later", "read-only"],
+)
+def test_a_cache_that_cannot_hold_libraries_gives_one_warning(options, read_only, reason, tmp_path):
+    if not can_mount():
+        pytest.skip("file systems cannot be mounted here")
+    found = mounted(options, tmp_path, read_only)
+    assert found.returncode == 0, found.stderr
+    available, is_finite, said = found.stdout.strip().split("|")
+    assert (available, is_finite) == ("False", "True")
+    assert re.search(reason, said)
+    assert found.stderr.count("no C kernels") == 1
 
 
 def coefficients(header: str, name: str) -> list[list[float]]:

@@ -1,6 +1,7 @@
 """Sparse bilinear products of multivectors: their terms as a plan, evaluated in few launches or term by term."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -112,10 +113,9 @@ class Product(Op):
         blades, tables = self.groups[-1][1], {}
         for p, term in enumerate(self.plan.terms):
             left = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
-            right, met = torch.zeros(blades, blades, dtype=torch.int64), [0] * blades
-            for k, i, j, sign in term.entries:
-                left[k, met[k]], right[k, met[k]] = i if sign > 0 else blades + i, j
-                met[k] += 1
+            right = torch.arange(blades).repeat(blades, 1)
+            for k, place, i, j, sign in _placed(term.entries):
+                left[k, place], right[k, place] = i if sign > 0 else blades + i, j
             for g, (start, stop) in enumerate(self.groups):
                 tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
         return tables
@@ -160,21 +160,37 @@ def even(plan: ProductPlan) -> ProductPlan:
     return replace(plan, terms=tuple(term._replace(odd=False) for term in plan.terms))
 
 
-def _evaluate(a: Tensor, b: Tensor, entries: Entries, tables: Tensors) -> Float[Tensor, "k n"]:
+def _evaluate(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
     """One product: term by term on a CPU, where a pass over one blade stays in the cache, elsewhere in few launches."""
-    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, tables)
+    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, entries, gathers)
 
 
 def _by_terms(a: Tensor) -> bool:
     return a.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _by_gathers(a: Tensor, b: Tensor, tables: Tensors) -> Float[Tensor, "k n"]:
-    """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k."""
-    signed = torch.cat([a, -a, torch.zeros_like(a[:1])])
-    pairs = zip(tables[::2], tables[1::2], strict=True)
-    terms = (signed.index_select(0, left) * b.index_select(0, right) for left, right in pairs)  # type: ignore[arg-type]
-    return torch.cat([term.unflatten(0, (-1, len(b))).sum(1) for term in terms])
+def _by_gathers(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
+    """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k; the right blades as they are where they can be."""
+    signed, every = torch.cat([a, -a, torch.zeros_like(a[:1])]), _every_right_blade_once(entries)
+    out = []
+    for left, right in zip(gathers[::2], gathers[1::2], strict=True):
+        terms = signed.index_select(0, left).unflatten(0, (-1, len(b)))  # type: ignore[arg-type]
+        out.append((terms * (b if every else b.index_select(0, right).view_as(terms))).sum(1))  # type: ignore[arg-type]
+    return torch.cat(out)
+
+
+@lru_cache(maxsize=256)
+def _every_right_blade_once(entries: Entries) -> bool:
+    """Whether no target has two terms with one right blade, as on orthogonal blades."""
+    return len({(e.target, e.right) for e in entries}) == len(entries)
+
+
+def _placed(entries: Entries) -> Iterator[tuple[int, int, int, int, int]]:
+    """(target, place, left, right, sign): a term is at the place of its right blade or, if some share one, in order."""
+    every, met = _every_right_blade_once(entries), Counter[int]()
+    for k, i, j, sign in entries:
+        yield k, j if every else met[k], i, j, sign
+        met[k] += 1
 
 
 class _ByTerms(torch.autograd.Function):

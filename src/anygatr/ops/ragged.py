@@ -29,7 +29,7 @@ class Packed(NamedTuple):
 
 def pack(offsets: Int[Tensor, " samples+1"], device: torch.device | None = None) -> Packed:
     """The plan for samples that start at offsets[:-1] and end at offsets[1:], for tokens on a device."""
-    device, offsets = device or offsets.device, offsets.detach().to("cpu", torch.int64)
+    device, offsets = device or offsets.device, offsets.detach().to("cpu", torch.int64)  # sizes of buckets are Python's
     starts, lengths, count = offsets[:-1], offsets.diff(), int(offsets[-1])
     order = lengths.argsort(descending=True, stable=True)
     sizes = lengths[order].tolist()
@@ -48,8 +48,8 @@ def pack(offsets: Int[Tensor, " samples+1"], device: torch.device | None = None)
         first = last
     sample = torch.arange(len(lengths)).repeat_interleave(lengths)
     position = torch.arange(count) - starts[sample]
-    moved = (t.to(device) for t in (torch.cat(slots), torch.cat(places), sample, position, lengths))
-    slot, place, sample, position, lengths = moved
+    parts = [torch.cat(slots), torch.cat(places), sample, position, lengths]
+    slot, place, sample, position, lengths = torch.cat(parts).to(device).split([len(t) for t in parts])  # one copy
     return Packed(slot, place, torch.tensor(buckets), sample, position, lengths)
 
 
