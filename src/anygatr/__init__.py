@@ -26,6 +26,7 @@ _HOME = {
     "summary": "costs",
     "backend": "execution",
     "backends": "execution",
+    "load_run": "lab.training.trained",
 }
 """Public names by the module they live in, imported when they are first asked for: `import anygatr` does not load torch."""
 

@@ -20,7 +20,10 @@ from anygatr.spaces.geometry import Geometry
 
 @dataclass(frozen=True)
 class Field:
-    """A declared field: `count` objects of one kind, their columns side by side. Written "point" or "scalar*5"."""
+    """A declared field: `count` objects of one kind, their columns side by side. Written "point" or "scalar*5".
+
+    Of a category, `count` is the number of classes: one column holds the code of a token, and each class is a scalar.
+    """
 
     name: str
     kind: str
@@ -36,15 +39,36 @@ class Field:
             kinds.parts(geo, kind.strip())
         except ValueError as error:
             raise ValueError(f"{name}={text!r}: {error}") from None
+        if kinds.lookup(kind.strip()).coded and (not star or int(count) < 2):
+            raise ValueError(f"{name}={text!r}: say how many classes there are, two or more, e.g. '{kind.strip()}*14'")
         return cls(name, kind.strip(), int(count) if star else 1)
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether its column is a code of one of `count` classes."""
+        return kinds.lookup(self.kind).coded
+
+    @property
+    def part(self) -> str:
+        """The kind of each of its `count` objects in a network: a class is a scalar."""
+        return "scalar" if self.is_coded else self.kind
 
     def columns(self, geo: Geometry) -> int:
         """How many numbers a token has in this field."""
-        return self.count * kinds.columns(geo, self.kind)
+        return kinds.columns(geo, self.kind) * (1 if self.is_coded else self.count)
 
     def objects(self, geo: Geometry, values: Tensor) -> list[Tensor]:
-        """The values of each object."""
+        """The values of each object, in the kind `part`: of a category, whether a token is of that class, as 1 or 0."""
+        if self.is_coded:
+            return list((values == torch.arange(self.count, device=values.device)).to(values).split(1, -1))
         return list(values.split(kinds.columns(geo, self.kind), -1))
+
+    def draw(self, geo: Geometry, *shape: int, generator: torch.Generator | None = None) -> Tensor:
+        """Random float64 values, (*shape, columns)."""
+        objects = [
+            kinds.draw(geo, self.kind, *shape, generator=generator) for _ in range(1 if self.is_coded else self.count)
+        ]
+        return torch.cat(objects, -1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +103,7 @@ class Inputs:
         self.slots = _pack(geo, self.fields)
         self.anchored = anchored or not geo.space.has_infinity
         channels = 1 + max((slot.channel for slot in self.slots if slot.channel is not None), default=-1)
-        objects = [field.kind for field in self.fields for _ in range(field.count)] if invariants else []
+        objects = [field.part for field in self.fields for _ in range(field.count)] if invariants else []
         self.invariants = door.count(geo, objects, self.anchored)
         self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots) + self.invariants)
 
@@ -121,7 +145,7 @@ class Inputs:
 
     def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All fields as multivector and scalar channels, in the dtype of the values."""
-        objects = [(field.kind, one) for field in self.fields for one in field.objects(self.geo, values[field.name])]
+        objects = [(field.part, one) for field in self.fields for one in field.objects(self.geo, values[field.name])]
         multivectors = [mv for kind, one in objects for mv in kinds.embed(self.geo.stored, kind, one, origin)]
         placed = list(zip(self.slots, multivectors, strict=True))
         channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
@@ -143,6 +167,11 @@ class Targets:
     def __init__(self, geo: Geometry, declaration: Mapping[str, str], signed: bool = False):
         self.geo, self.signed = geo, signed and bool(len(geo.symmetry.mirrors)) and _points_are_odd(geo)
         self.fields = declare(geo, declaration, "targets")
+        if coded := next((field for field in self.fields if field.is_coded), None):
+            raise ValueError(
+                f"target {coded.name!r} is a {coded.kind}, which can be an input only; predict a score for each class "
+                f"instead, '{coded.part}*{coded.count}'"
+            )
         self.width = Width(sum(field.count * len(kinds.parts(geo, field.kind)) for field in self.fields), 0)
 
     @property
@@ -188,7 +217,7 @@ def _pack(geo: Geometry, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
         (field.name, part, occupied)
         for field in fields
         for _ in range(field.count)
-        for part, occupied in zip(kinds.parts(geo, field.kind), kinds.grades(geo, field.kind), strict=True)
+        for part, occupied in zip(kinds.parts(geo, field.part), kinds.grades(geo, field.part), strict=True)
     ]
     taken: list[set[int]] = []
     channel: dict[int, int | None] = {}

@@ -161,7 +161,7 @@ def _given(into: Inputs) -> dict[str, Terms]:
     """The terms of a network's inputs: each field's own, in all channels at once, and those of the scalars."""
     geo, sources, rng = into.geo, 1 + len(into.fields), torch.Generator().manual_seed(0)
     x, s = Terms.nothing(sources, geo.algebra.dim), Terms.nothing(sources, 1)
-    drawn, other = ({f.name: _drawn(geo, f, rng) for f in into.fields} for _ in range(2))
+    drawn, other = ({f.name: f.draw(geo, DRAWS, generator=rng) for f in into.fields} for _ in range(2))
     still, mirrored = (into.embed(fields)[1] for fields in (drawn, _mirrored(into, drawn)))
     odd = [int(not a.allclose(b)) for a, b in zip(still.unbind(-1), mirrored.unbind(-1), strict=True)]
     signs = np.array(odd, dtype=int)
@@ -169,9 +169,9 @@ def _given(into: Inputs) -> dict[str, Terms]:
         _, scalars = into.embed({**drawn, field.name: other[field.name]})
         s.order[signs[(scalars != still).any(0).numpy()], source] = 1
         one = field.objects(geo, drawn[field.name])[0]
-        for part in range(len(kinds.parts(geo, field.kind))):
-            order, constant = _orders(geo, field.kind, one, part)
-            for sign in _signs(geo, field.kind, one, part):
+        for part in range(len(kinds.parts(geo, field.part))):
+            order, constant = _orders(geo, field.part, one, part)
+            for sign in _signs(geo, field.part, one, part):
                 x.order[sign, source] = np.minimum(x.order[sign, source], order)
                 x.order[sign, 0] = np.minimum(x.order[sign, 0], constant)
     reference = Terms.constant(sources)
@@ -184,7 +184,7 @@ def _mirrored(into: Inputs, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     mirror, _ = _mirror(into.geo)
     still, out = mirror.new_zeros(len(mirror)), {}
     for f in into.fields:
-        objects = f.objects(into.geo, fields[f.name])
+        objects = [fields[f.name]] if f.is_coded else f.objects(into.geo, fields[f.name])
         out[f.name] = torch.cat([kinds.move(into.geo, f.kind, one, mirror, still) for one in objects], -1)
     return out
 
@@ -192,10 +192,6 @@ def _mirrored(into: Inputs, fields: dict[str, Tensor]) -> dict[str, Tensor]:
 def _changes_sign(geo: Geometry) -> np.ndarray:
     """For each blade whether the mirror along the last axis changes its sign."""
     return (geo.basis.of(geo.algebra.action(_mirror(geo)[1])).diagonal() < 0).numpy()
-
-
-def _drawn(geo: Geometry, field: Field, rng: torch.Generator) -> Tensor:
-    return torch.cat([kinds.draw(geo, field.kind, DRAWS, generator=rng) for _ in range(field.count)], -1)
 
 
 def _orders(geo: Geometry, kind: str, x: Tensor, part: int) -> tuple[np.ndarray, np.ndarray]:

@@ -151,9 +151,8 @@ class GATr(nn.Module):
             x, s = border.blank(x, s, mask)
         border.check_grades(x, self.geometry, self.grades)
         if offsets is not None:
-            border.check_offsets(offsets, tokens)
-            packed = pack(offsets, x.device)
-        again, scalars = x[..., list(self.reinsert)], s[..., list(self.reinsert_s)]
+            packed = pack(border.checked_offsets(offsets, tokens), x.device)
+        again, scalars = border.channels(x, self.reinsert), border.channels(s, self.reinsert_s)
         # spread over tokens once, not in every block
         reference = join_reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()
         return x, s, Batch(reference, again, mask, packed, scalars)

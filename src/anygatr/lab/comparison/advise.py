@@ -14,6 +14,7 @@ from anygatr.interface.sight import TargetSight, sight
 from anygatr.lab.config.commands import AdviseConfig
 from anygatr.lab.data.kinds import parse_fields
 from anygatr.lab.report.theory import theory
+from anygatr.lab.system.effort import check_effort
 from anygatr.lab.system.terminal import Terminal
 from anygatr.nn.width import Width
 from anygatr.spaces import kinds
@@ -73,6 +74,10 @@ def advise(config: AdviseConfig) -> list[Verdict]:
             "inputs and target must each name a field, for example --inputs position:point --target force:vector"
         )
     width = Width(config.mv, config.s)
+    for label, count in (("tokens", config.tokens), ("dim", config.dim)):
+        if count < 1:
+            raise ValueError(f"{label}={count} must be at least 1")
+    check_effort(f"advice in {config.dim} dimensions", 2 ** min(config.dim + 2, 100), seconds=12 * 2.0 ** (config.dim - 4))
     names = NAMES + SPACETIME * ("momentum" in (inputs | targets).values())
     verdicts = [_judge(geometry(name, dim=config.dim), inputs, targets, width, config.tokens) for name in names]
     sentence = recommend(verdicts)

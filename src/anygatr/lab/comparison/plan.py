@@ -21,11 +21,13 @@ from anygatr.lab.data.task import Task
 from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows, unpack_rows
 from anygatr.lab.training.blindness import blind_to, unable
 from anygatr.lab.training.guard import contents
-from anygatr.lab.training.metrics import trivial_mse
+from anygatr.lab.training.metrics import baseline_metrics, target_weights
+from anygatr.lab.training.mirrors import mirror_bound
 from anygatr.lab.training.models import check_names
-from anygatr.lab.training.predict import predictions, write_arrays
+from anygatr.lab.training.predict import predictions
 from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import environment
+from anygatr.lab.training.write import write_arrays
 
 FILE = "experiment.json"
 SHOWN = 4
@@ -47,7 +49,8 @@ class ComparisonPlan:
         there = _existing(directory) or {"models": [], "sizes": [], "seeds": [], "recipes": {}, "settings": {}}
         sizes = list(config.sizes or (len(data.splits["train"]),))
         origin = spec.origin(config.origin)
-        recipes = [config.recipe(model, 0, max(sizes), origin, spec.kind.preset) for model in dict.fromkeys(config.models)]
+        most, preset = max(sizes), spec.kind.preset
+        recipes = [config.recipe(model, 0, most, origin, preset, most) for model in dict.fromkeys(config.models)]
         task = Task.of(data)
         hopeless = unable(recipes, task)  # what cannot be built at all is refused now, not recorded as a failure later
         recipes = [recipe for recipe in recipes if recipe.model not in hopeless]
@@ -82,7 +85,7 @@ class ComparisonPlan:
         """The recipe of every run, ordered so that whatever is finished first can be compared."""
         models, sizes, seeds = (self.record[key] for key in ("models", "sizes", "seeds"))
         starts = {model: Recipe.from_json(self.record["recipes"][model]) for model in models}
-        return [replace(starts[model], size=size, seed=seed) for seed in seeds for size in sizes for model in models]
+        return [starts[model].of(size, seed, size) for seed in seeds for size in sizes for model in models]
 
     def write_predictions(self, data: Dataset) -> None:
         """For each model, a few samples with the predictions of its best run at the largest size."""
@@ -105,7 +108,7 @@ class ComparisonPlan:
             said = predictions(run, run.module(), shown, run.recipe.batch)
             arrays |= {f"prediction/{name}": x for name, x in said.items()} | _triangles(shown)
             path = self.directory / "predictions" / f"{model}.npz"
-            write_arrays(path, {name: x.numpy() for name, x in arrays.items()})
+            write_arrays(path, arrays)
 
 
 def _triangles(data: Dataset) -> dict[str, torch.Tensor]:
@@ -179,12 +182,22 @@ def _union(first: list[Any], second: Iterable[Any]) -> list[Any]:
 def _describe(spec: DataSpec, data: Dataset) -> dict[str, Any]:
     low, high = int(data.counts.min()), int(data.counts.max())
     train = data.split("train")
-    evaluation = data.split("eval" if "eval" in data.splits else "val")
-    return spec.describe() | {
-        "dim": data.dim,
-        "tokens": int(torch.median(data.counts)) if low != high else low,
-        "fields": data.input_kinds,
-        "targets": data.target_kinds,
-        "per": data.per,
-        "trivial_mse": trivial_mse(train, evaluation),
-    }
+    evaluated = "eval" if "eval" in data.splits else "val"
+    parts = {name: data.split(name) for name in dict.fromkeys((evaluated, "val"))}
+    baselines = baseline_metrics(train, parts, target_weights(train))
+    bound = mirror_bound(parts[evaluated], target_weights(train))
+    return (
+        spec.describe()
+        | {
+            "dim": data.dim,
+            "tokens": int(torch.median(data.counts)) if low != high else low,
+            "fields": data.input_kinds,
+            "targets": data.target_kinds,
+            "per": data.per,
+            "trivial_mse": min(
+                baselines[evaluated][name]["mse"] for name in ("mean", "stay") if name in baselines[evaluated]
+            ),
+            "baselines": {"eval" if name == evaluated else name: numbers for name, numbers in baselines.items()},
+        }
+        | ({} if bound is None else {"mirror_bound": bound})
+    )

@@ -1,5 +1,6 @@
 """Recipes: everything that decides a training run besides its data, and the presets they start from. Imports no torch."""
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,7 +12,10 @@ LARGEST = 10**15
 """Of every other integer."""
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
+Pool = Literal["mean", "sum"]
 Start = Literal["paper", "balanced"]
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init")
+"""Settings that the first runs did not have."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,16 @@ class Recipe:
     """How the weights of GATrs start: "balanced", or "paper" as published."""
     patience: int | None = None
     """Validations without a new best after which training stops before its last step; default: it never does."""
+    pool: Pool = "mean"
+    """What targets of whole samples are of what their tokens say: the mean, or the sum for those that grow with them."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay, as in AdamW; 0 is Adam."""
+    dropout: float = 0.0
+    """Share of the channels of a GATr that are dropped behind each attention and MLP in training."""
+    conservative: bool = False
+    """Whether forces are the gradient of the energy that is predicted with them."""
+    epochs: float | None = None
+    """Passes over the training samples from which the steps were counted, if they were."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -71,7 +85,13 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be positive")
-        for name in ("mv", "s", "regulariser", "seed"):
+        if self.epochs is not None and not self.epochs > 0:
+            raise ValueError(f"epochs={self.epochs} must be positive")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must lie in [0, 1)")
+        if self.pool not in ("mean", "sum"):
+            raise ValueError(f"pool={self.pool!r} is unknown; choose 'mean' or 'sum'")
+        for name in ("mv", "s", "regulariser", "seed", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.ema < 1:
@@ -80,6 +100,13 @@ class Recipe:
             raise ValueError(f"precision={self.precision!r} is unknown; choose '32' or 'bf16'")
         if self.init not in get_args(Start):
             raise ValueError(f"init={self.init!r} is unknown; choose from {', '.join(map(repr, get_args(Start)))}")
+
+    def of(self, size: int | None, seed: int, samples: int) -> "Recipe":
+        """The same recipe for so many training samples and a seed; epochs, where they were asked for, decide the steps."""
+        if self.epochs is None:
+            return replace(self, size=size, seed=seed)
+        steps = max(1, math.ceil(self.epochs * samples / min(self.batch, samples)))
+        return replace(self, size=size, seed=seed, steps=steps)
 
     @property
     def interval(self) -> int:
@@ -92,9 +119,9 @@ class Recipe:
         return self.lr * (self.lr_end / self.lr) ** (step // stair * stair / self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file; what older files do not have is left out where it is as it was."""
-        was = {"patience": None, "invariants": False, "init": "paper"}
-        return {name: value for name, value in asdict(self).items() if name not in was or value != was[name]}
+        """Plain values for a run's configuration file; newer settings are left out at their defaults, as in older files."""
+        newer = {field.name: field.default for field in fields(self) if field.name in NEWER}
+        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Recipe":
