@@ -58,7 +58,7 @@ def test_networks_are_certified_in_both_dtypes(name):
 @pytest.mark.parametrize(("name", "mirrors"), [("E", True), ("P", False), ("iP", False), ("C", True)])
 def test_models_are_certified_on_coordinates(name, mirrors):
     torch.manual_seed(0)
-    certificate = certify(model(name, FIELDS, {"final": "point", "force": "vector"}, Width(4, 8), 1, 2))
+    certificate = certify(model(name, {**FIELDS, "wall": "plane"}, {"final": "point", "force": "vector"}, Width(4, 8), 1, 2))
     assert certificate.ok, str(certificate)
     assert any("mirror" in row.motion for row in certificate.rows) == mirrors
     assert any("not claimed" in note for note in certificate.notes) != mirrors

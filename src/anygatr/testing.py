@@ -243,7 +243,7 @@ def _probe(
         if set(names) != set(inputs):
             raise ValueError(f"kinds names {sorted(names)}, inputs {sorted(inputs)}; give one kind per input")
         layout = getattr(module, "layout", "tokens")
-        return _Probe(dict(inputs), names, outputs or (MULTIVECTOR, INVARIANT), layout)
+        return _Probe({name: x.cpu() for name, x in inputs.items()}, names, outputs or (MULTIVECTOR, INVARIANT), layout)
     generator = torch.Generator().manual_seed(seed)
     if isinstance(module, Model):
         return _model_probe(module, generator)
@@ -264,10 +264,9 @@ def _model_probe(module: Model, generator: torch.Generator) -> _Probe:
     """Random values of every input field; scalars are positive, as masses have to be."""
     geo, example, names = module.geo, {}, {}
     for field in module.inputs.fields:
-        objects = [coordinate_kinds.draw(geo, field.kind, 2, 5, generator=generator) for _ in range(field.count)]
-        values = torch.cat(objects, -1)
+        values = field.draw(geo, 2, 5, generator=generator)
         example[field.name] = values.abs() + 0.1 if field.kind == "scalar" else values
-        names[field.name] = INVARIANT if field.kind == "scalar" else field.kind
+        names[field.name] = INVARIANT if field.part == "scalar" else field.kind
     outputs = {field.name: INVARIANT if field.kind == "scalar" else field.kind for field in module.targets.fields}
     return _Probe(example, names, outputs, "tokens", centred=module.origin is not None)
 
@@ -298,12 +297,17 @@ def _example(geo: Geometry, layout: str, width: Width, generator: torch.Generato
 
 
 def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Probe) -> list[tuple[str, _Value]]:
-    """Every value on the way, in the order of execution, then the output of a run that nobody looked into."""
+    """Every value on the way, in the order of execution, then the output of a run that nobody looked into.
+
+    The module runs where it is; motions and comparisons are computed on the CPU, in float64, which not every device has.
+    """
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    inputs = {name: x.to(device) for name, x in inputs.items()}
     names, trace = {layer: name for name, layer in module.named_modules()}, list[tuple[str, _Value]]()
 
     def record(name: str, layout: str, kinds: Sequence[str], tensors: Sequence[Tensor]) -> None:
         times = sum(known.partition(" #")[0] == name for known, _ in trace)
-        values = [(kind, layout, t.detach()) for kind, t in zip(kinds, tensors, strict=False)]
+        values = [(kind, layout, t.detach().cpu()) for kind, t in zip(kinds, tensors, strict=False)]
         trace.append((f"{name} #{times + 1}" if times else name, values))
 
     def watch(layer: nn.Module, step: Step, values: Sequence[Tensor]) -> None:
@@ -327,10 +331,10 @@ def _run(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor], probe: _Pr
                 handle.remove()
     if isinstance(output, Mapping):
         assert isinstance(probe.outputs, Mapping)
-        final = [(probe.outputs[name], probe.layout, t) for name, t in output.items()]
+        final = [(probe.outputs[name], probe.layout, t.cpu()) for name, t in output.items()]
     else:
         tensors = output if isinstance(output, tuple) else (output,)
-        final = [(kind, probe.layout, t) for kind, t in zip(probe.outputs, tensors, strict=False)]
+        final = [(kind, probe.layout, t.cpu()) for kind, t in zip(probe.outputs, tensors, strict=False)]
     return [*trace, ("output", final)]
 
 

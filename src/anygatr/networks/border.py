@@ -1,5 +1,6 @@
 """The border of the networks: check what the user passes, and turn `(..., n, c, k)` into `(k, ..., n, c)` and back."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
+from anygatr.spaces.coordinates import require
 from anygatr.spaces.geometry import Geometry
 
 
@@ -97,6 +99,11 @@ def blank(
     return torch.where(mask.unsqueeze(-1), x, 0), torch.where(mask.unsqueeze(-1), s, 0)
 
 
+def channels(x: Float[Tensor, "*any c"], chosen: Sequence[int]) -> Float[Tensor, "*any r"]:
+    """Some of the channels; a list as an index would be copied to the device in every call."""
+    return torch.stack([x[..., c] for c in chosen], -1) if chosen else x[..., :0]
+
+
 def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "mask") -> None:
     """A mask has one boolean for each token."""
     if mask.dtype != torch.bool:
@@ -120,18 +127,23 @@ def check_grades(
     x: Float[Tensor, "k *tokens c"], geometry: Geometry, grades: tuple[int, ...] | None, name: str = "x"
 ) -> None:
     """A narrowed network takes all other grades for zero; compiled code cannot look."""
-    if grades is None or torch.compiler.is_compiling():
+    if grades is None:
         return
-    for grade, blades in enumerate(geometry.algebra.slices):
-        if grade not in grades and bool(x[blades].any()):
-            raise ValueError(
-                f"{name} has coefficients of grade {grade}, but the network was narrowed to inputs of grades {grades}; "
-                f"narrow it with {grade} among them, or widen it: anygatr.reach.widen(net)"
-            )
+    dead = {grade: blades for grade, blades in enumerate(geometry.algebra.slices) if grade not in grades}
+
+    def error() -> ValueError:
+        grade = next(grade for grade, blades in dead.items() if bool(x[blades].any()))
+        return ValueError(
+            f"{name} has coefficients of grade {grade}, but the network was narrowed to inputs of grades {grades}; "
+            f"narrow it with {grade} among them, or widen it: anygatr.reach.widen(net)"
+        )
+
+    if dead:
+        require(lambda: ~torch.cat([x[blades] for blades in dead.values()]).any(), error)
 
 
-def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> None:
-    """Offsets cut the packed tokens into non-empty samples."""
+def checked_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> Int[Tensor, " samples+1"]:
+    """The offsets on the CPU, where samples are planned, once they are known to cut the tokens into non-empty samples."""
     if torch.compiler.is_exporting():
         raise ValueError("offsets cannot be exported: how tokens are grouped depends on the data; export with a mask")
     if len(tokens) != 1:
@@ -140,6 +152,7 @@ def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> Non
         )
     if offsets.dim() != 1 or offsets.is_floating_point() or offsets.dtype == torch.bool or len(offsets) < 2:
         raise ValueError(f"offsets has shape {tuple(offsets.shape)} and dtype {offsets.dtype}; pass (B + 1,) integers")
+    offsets = offsets.detach().to("cpu", torch.int64)
     ends = offsets.tolist()
     if ends[0] != 0 or ends[-1] != tokens[0]:
         raise ValueError(
@@ -150,3 +163,4 @@ def check_offsets(offsets: Int[Tensor, " samples+1"], tokens: torch.Size) -> Non
             raise ValueError(f"offsets[{i + 1}]={stop} is less than offsets[{i}]={start}; they must increase")
         if stop == start:
             raise ValueError(f"offsets: sample {i} is empty (both its ends are {start}); leave empty samples out")
+    return offsets

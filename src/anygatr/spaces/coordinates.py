@@ -1,7 +1,15 @@
-"""Coordinates on their way in and out: what is checked, what is subtracted, and what is safe to divide by."""
+"""Coordinates on their way in and out: what is checked, what is subtracted, and what is safe to divide by.
+
+A check of numbers has to read them back from their device. `checked_together` reads those of a whole call back at once, and
+`unchecked` switches them off.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 Coordinates = Float[Tensor, "*#batch d"]
@@ -22,10 +30,63 @@ def coordinates(x: Tensor, label: str, size: int) -> Tensor:
 
 def finite(x: Tensor, label: str) -> Tensor:
     """The argument itself, once it is known to hold no NaN or infinity."""
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(x).all()):
+
+    def error() -> ValueError:
         bad = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
-        raise ValueError(f"{label} contains NaN or infinity, first at index {bad}; clean the data or mask that token")
+        return ValueError(f"{label} contains NaN or infinity, first at index {bad}; clean the data or mask that token")
+
+    require(lambda: torch.isfinite(x).all(), error)
     return x
+
+
+Condition = Callable[[], Bool[Tensor, ""]]
+Check = tuple[Bool[Tensor, ""], Callable[[], ValueError]]
+_checks: ContextVar[list[Check] | bool] = ContextVar("anygatr_checks", default=True)
+"""Those that wait to be read back; True where each is read back at once, False where none is made."""
+
+
+def require(condition: Condition, error: Callable[[], ValueError]) -> None:
+    """Raise the error unless the condition holds; compiled code cannot look."""
+    if torch.compiler.is_compiling():
+        return
+    waiting = _checks.get()
+    if isinstance(waiting, list):
+        waiting.append((condition(), error))
+    elif waiting and not bool(condition()):
+        raise error()
+
+
+def checked_together() -> AbstractContextManager[None]:
+    """A region whose checks are read back at its end, all at once: one wait for the device instead of one each."""
+    return nullcontext() if torch.compiler.is_compiling() or _checks.get() is False else _together()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    waiting: list[Check] = []
+    token = _checks.set(waiting)
+    try:
+        yield
+    finally:
+        _checks.reset(token)
+    holds = torch.stack([held for held, _ in waiting]).tolist() if waiting else []
+    for held, (_, error) in zip(holds, waiting, strict=True):
+        if not held:
+            raise error()
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """A region in which numbers are taken for what they should be, so that nothing waits for the device."""
+    return nullcontext() if torch.compiler.is_compiling() else _unchecked()
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    token = _checks.set(False)
+    try:
+        yield
+    finally:
+        _checks.reset(token)
 
 
 def relative(x: Tensor, origin: Tensor | None) -> Tensor:

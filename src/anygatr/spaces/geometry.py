@@ -177,6 +177,15 @@ class Geometry:
         """The space, once it is known to have objects of that kind; raises ValueError elsewhere."""
         return _required(self.space, self.kinds, kind)
 
+    def on(self, device: torch.device | str) -> "Geometry":
+        """The same geometry with the constants of its embeddings on a device, so that embedding there copies none."""
+        if torch.device(device) == self.tables.vector.device:
+            return self
+        out, space = object.__new__(Geometry), self.space.on(torch.device(device))
+        stored = StoredGeometry(self.stored.space.on(torch.device(device)), self.kinds)
+        out.__dict__.update(self.__dict__, space=space, tables=space.tables, stored=stored)
+        return out
+
     def lift(self, x: Float[Tensor, "*batch s"]) -> Float[Tensor, "*batch k"]:
         """A multivector of the algebra of space as one of this algebra."""
         return self.space.lift(x)

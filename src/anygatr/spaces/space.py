@@ -1,5 +1,6 @@
 """Space: where R^d lives in an algebra, as a small frozen declaration with the tables of its embeddings."""
 
+from copy import copy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -65,6 +66,13 @@ class Space:
     def base(self) -> Algebra:
         """The algebra of the axes alone, in which normals, directions and rotors are computed."""
         return self.tables.split.space
+
+    def on(self, device: torch.device) -> "Space":
+        """The same with the constants of embeddings on a device."""
+        out = copy(self)
+        vectors = {name: getattr(self, name).to(device) for name in ("infinity", "ideal", "o")}
+        out.__dict__.update(vectors, tables=self.tables.on(device))
+        return out
 
     def vector(self, v: Tensor, label: str, origin: Tensor | None = None) -> Float[Tensor, "*batch s"]:
         """Coordinates, once checked, as a vector of the algebra of space, relative to the origin."""

@@ -5,7 +5,7 @@ they would become part of its graph; so a geometry computes all of them when it 
 users see, and for the basis in which networks store multivectors (`stored_in`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -62,6 +62,8 @@ class EmbeddingTables:
     """All matrices of a space's embeddings. They act on rows: y = x @ matrix. None where a space has no use for one."""
 
     split: Split
+    squares: Float[Tensor, " d"]
+    """The squares of the axes."""
     one: Float[Tensor, " k"]
     pseudoscalar: Float[Tensor, " k"]
     infinity: Float[Tensor, " k"]
@@ -106,6 +108,7 @@ class EmbeddingTables:
         inverse = algebra.reverse(algebra.pseudoscalar) * algebra.metric[-1]
         return cls(
             split=split,
+            squares=torch.tensor(split.space.squares, dtype=torch.float64),
             one=algebra["1"],
             pseudoscalar=algebra.pseudoscalar,
             infinity=infinity,
@@ -142,6 +145,21 @@ class EmbeddingTables:
             **read,
             **changed,
         )
+
+    def on(self, device: torch.device) -> "EmbeddingTables":
+        """The same on a device."""
+        return _on(self, device)
+
+
+def _on(part: Any, device: torch.device) -> Any:
+    """Every tensor inside moved."""
+    if isinstance(part, Tensor):
+        return part.to(device)
+    if isinstance(part, Quadratic):
+        return Quadratic(*(t.to(device) for t in part))
+    if isinstance(part, EmbeddingTables | Split):
+        return replace(part, **{f.name: _on(getattr(part, f.name), device) for f in fields(part)})
+    return part
 
 
 def _point(algebra: Algebra, split: Split, infinity: Tensor, o: Tensor, rule: PointRule) -> Quadratic:

@@ -131,16 +131,13 @@ def tables_of(op: Attention, width: int, real: torch.dtype) -> str:
     sizes["LEARNED"] = sum(f.learned for f in features)
     places = list(accumulate((f.size for f in features), initial=0))
     inner = [(f, place) for f, place in zip(features, places, strict=False) if isinstance(f, Inner)]
-    signed = [
-        (place + j, *entry)
-        for f, place in inner
-        for j, entry in enumerate(zip(f.blades, f.key_blades, f.signs, strict=True))
-    ]
-    begun = {blade for _, blade, *_ in signed}
-    distances, read = _distances(features, places, begun), begun | {b for f in features for b in f.blades}  # type: ignore[attr-defined]
+    queries = [(place + j, blade, 1.0) for f, place in inner for j, blade in enumerate(f.blades)]
+    keys = [(p + j, b, sign) for f, p in inner for j, (b, sign) in enumerate(zip(f.key_blades, f.signs, strict=True))]
+    distances = _distances(features, places, {blade for _, blade, _ in queries})
+    read = {blade for f in features for blade in f.blades}  # type: ignore[attr-defined]
     lists = {
-        "QUERY_BLADES": _blades([(place, blade, 1.0) for place, blade, _, _ in signed]),
-        "KEY_BLADES": _blades([(place, partner, sign) for place, _, partner, sign in signed]),
+        "QUERY_BLADES": _blades(queries),
+        "KEY_BLADES": _blades(keys),
         "VALUE_BLADES": _blades([(place, blade, 1.0) for place, blade in enumerate(op.mixed)]),
         "UNREAD": ", ".join(str(b) for b in blades if b not in read),
         "VALUE_UNREAD": ", ".join(str(b) for b in blades if b not in op.mixed),

@@ -1,8 +1,8 @@
 """The prologue of a linear map as C takes it: enumerations, the norm's tables, the functions of products."""
 
 from ctypes import POINTER, Structure, c_long, c_void_p
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -16,8 +16,12 @@ AS_THEY_ARE, NORM, GATE, PRODUCTS = range(4)
 SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
 
 
-class Prologue(NamedTuple):
-    """What a linear map does to its inputs first: multivectors normalised, gated or multiplied, scalars likewise."""
+@dataclass(frozen=True, eq=False)
+class Prologue:
+    """What a linear map does to its inputs first: multivectors normalised, gated or multiplied, scalars likewise.
+
+    Equal to itself alone: its tables are looked up in every call.
+    """
 
     norm: NormPlan | None = None
     gate: bool = False

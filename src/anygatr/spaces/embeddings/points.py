@@ -4,8 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anygatr.spaces.coordinates import Coordinates, Multivector, absolute, coordinates, finite, nonzero, relative
+from anygatr.spaces.coordinates import Coordinates, Multivector, absolute, coordinates, finite, nonzero, relative, require
 from anygatr.spaces.space import HasSpace
+
+WEIGHTLESS = "weights of a sample add up to zero, so it has no origin; mask fewer tokens or pass None"
 
 
 def embed_point(geo: HasSpace, x: Coordinates, origin: Tensor | None = None, oriented: bool = False) -> Multivector:
@@ -66,8 +68,8 @@ def origin(
         zero = x.new_zeros(len(offsets) - 1, 1)
         total = zero.index_add(0, sample, w)[sample]
         mean = zero.expand(-1, x.shape[-1]).index_add(0, sample, w * x)[sample]
-    if not torch.compiler.is_compiling() and bool((total == 0).any()):
-        raise ValueError("weights of a sample add up to zero, so it has no origin; mask fewer tokens or pass None")
+    if weights is not None:
+        require(lambda: (total != 0).all(), lambda: ValueError(WEIGHTLESS))
     return (mean / total).to(points.dtype)
 
 
@@ -77,7 +79,8 @@ def samples(offsets: Int[Tensor, " b"], tokens: int) -> Int[Tensor, " n"]:
         raise ValueError("offsets must be a 1-dimensional integer tensor (0, n1, n1 + n2, ..., N)")
     if len(offsets) < 2 or int(offsets[0]) != 0 or int(offsets[-1]) != tokens:
         raise ValueError(f"offsets={offsets.tolist()} must start at 0 and end at the number of tokens, {tokens}")
-    lengths = offsets.long().diff()  # differences of unsigned or small integers would wrap around
+    # on the CPU in networks, which read offsets back once; differences of unsigned or small integers would wrap around
+    lengths = offsets.long().diff()
     if bool((lengths < 1).any()):
         first = int((lengths < 1).nonzero()[0])
         problem = "is empty" if int(lengths[first]) == 0 else "ends before it starts: offsets must increase"
