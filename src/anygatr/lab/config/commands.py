@@ -233,6 +233,8 @@ class DemoConfig(ThreadOptions):
 class AdviseConfig(ThreadOptions):
     """Which geometry to choose, without training: what can be represented, mirrors, expressivity, cost."""
 
+    data: str | None = None
+    """Probe these data, in some ten seconds: size, copies, what to beat, mirrors, sums over tokens, distance from 0."""
     inputs: tuple[str, ...] = ("position:point", "velocity:vector", "mass:scalar")
     """Input fields as name:kind."""
     target: tuple[str, ...] = ("final:point",)
