@@ -50,14 +50,17 @@ QUESTIONS = {
     ),
     "planes to number": Question({"plane": "plane"}, "scalar", "sample"),
 }
-VARIANTS: dict[str, dict[str, Any]] = {"faithful": {"invariants": False, "init": "paper"}, "default": {}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "faithful": {"invariants": False, "init": "paper", "unit": None},
+    "default": {},
+}
 
 
 def sensitivities(geo: Geometry, question: Question, blocks: int, seed: int, options: dict[str, Any]) -> dict[str, float]:
     """For each input field, how much of the prediction's size it moves."""
     torch.manual_seed(seed)
-    target = {"y": question.target}
-    net = model(geo, question.inputs, target, (8, 32), blocks, 4, per=question.per, **options).double().eval()
+    net = model(geo, question.inputs, {"y": question.target}, (8, 32), blocks, 4, per=question.per, **options)
+    net = net.double().eval()
     fields, others = (_drawn(geo, question, seed + offset) for offset in (0, 1000))
     with torch.no_grad(), anygatr.backend("torch"):
         y = net(**fields)["y"]

@@ -159,7 +159,9 @@ TASKS: dict[str, Task] = {
     "signed area": Task({"u": V, "v": V}, "pseudoscalar", lambda u, v: det(u, v) / 2, dims=(2,)),
     "signed volume": Task({"a": P, "b": P, "c": P, "d": P}, "pseudoscalar", lambda a, b, c, d: det(b - a, c - a, d - a) / 6),
     "signed volume, scalar": Task({"a": P, "b": P, "c": P, "d": P}, S, lambda a, b, c, d: det(b - a, c - a, d - a) / 6),
-    "chirality": Task({"x": P}, "pseudoscalar", lambda x: sign_of(det(*(pairs(x)[:, 0, 1:].unbind(-2)))), "sample", 4),
+    "chirality": Task(
+        {"a": P, "b": P, "c": P, "d": P}, "pseudoscalar", lambda a, b, c, d: sign_of(det(b - a, c - a, d - a))
+    ),
     "cross product": Task({"u": V, "v": V}, V, lambda u, v: torch.linalg.cross(u, v)),
     "normal of three points": Task({"a": P, "b": P, "c": P}, V, lambda a, b, c: unit(torch.linalg.cross(b - a, c - a))),
     "plane to point": Task({"plane": "plane", "x": P}, S, lambda plane, x: dot(unit(plane[..., :3]), x - plane[..., 3:])),

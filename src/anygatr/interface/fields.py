@@ -15,7 +15,6 @@ from torch import Tensor
 from anygatr.nn.width import Width
 from anygatr.spaces import invariants as door
 from anygatr.spaces import kinds
-from anygatr.spaces.embeddings.points import point_weight
 from anygatr.spaces.geometry import Geometry
 
 
@@ -134,6 +133,11 @@ class Inputs:
         return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
 
     @property
+    def have_points(self) -> bool:
+        """Whether some field holds points, as multivectors of their own."""
+        return any("point" in kinds.parts(self.geo, field.kind) for field in self.fields)
+
+    @property
     def grades(self) -> tuple[int, ...]:
         """The grades that fields fill."""
         filled = (kinds.filled(self.geo, slot.kind) for slot in self.slots if slot.channel is not None)
@@ -156,12 +160,12 @@ class Inputs:
 class Targets:
     """Fields on their way out, each part of each object read from a channel of its own.
 
-    Where points change sign under mirrors, so does a scalar made of an odd number of them, such as a signed volume. There a
-    pseudoscalar is, if `weighted`, read as its own coefficient plus the scalar part times the weight of the point.
+    Where points change sign under mirrors, so do scalars made of an odd number of them, such as a signed volume. If
+    `signed`, a pseudoscalar is read there as its own coefficient plus the scalar part: times the weight of points, 1.
     """
 
-    def __init__(self, geo: Geometry, declaration: Mapping[str, str], weighted: bool = False):
-        self.geo, self.weighted = geo, weighted and bool(len(geo.symmetry.mirrors)) and _points_are_odd(geo)
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str], signed: bool = False):
+        self.geo, self.signed = geo, signed and bool(len(geo.symmetry.mirrors)) and _points_are_odd(geo)
         self.fields = declare(geo, declaration, "targets")
         if coded := next((field for field in self.fields if field.is_coded), None):
             raise ValueError(
@@ -179,8 +183,8 @@ class Targets:
     def grades(self) -> tuple[int, ...]:
         """The grades that fields are read from."""
         asked = set[int]().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))
-        if self.weighted and any(field.kind == "pseudoscalar" for field in self.fields):
-            asked |= kinds.filled(self.geo, "scalar") | kinds.filled(self.geo, "point")
+        if self.signed and any(field.kind == "pseudoscalar" for field in self.fields):
+            asked |= kinds.asked(self.geo, "scalar")
         return tuple(sorted(asked))
 
     def read(self, x: Tensor, origin: Tensor | None = None) -> dict[str, Tensor]:
@@ -191,15 +195,12 @@ class Targets:
             objects = []
             for _ in range(field.count):
                 value = kinds.read(self.geo.stored, field.kind, channels[:size], origin)
-                if self.weighted and field.kind == "pseudoscalar":
-                    value = value + kinds.read(self.geo.stored, "scalar", channels[:1]) * self._weight(channels[0])
+                if self.signed and field.kind == "pseudoscalar":
+                    value = value + kinds.read(self.geo.stored, "scalar", channels[:1])
                 objects.append(value)
                 channels = channels[size:]
             out[field.name] = torch.cat(objects, -1)
         return out
-
-    def _weight(self, mv: Tensor) -> Tensor:
-        return point_weight(self.geo.stored, mv).unsqueeze(-1)
 
 
 def _points_are_odd(geo: Geometry) -> bool:

@@ -95,12 +95,13 @@ class Model(nn.Module):
         **options: Any,
     ):
         super().__init__()
+        unit = float(unit) if type(unit) is int else unit  # integers in a checkpoint are taken for sizes
         self.config = arguments(locals())
         if not isinstance(invariants, bool):
             raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
         self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
-        self.targets = Targets(self.geo, targets, weighted=invariants)
+        self.targets = Targets(self.geo, targets, signed=invariants and self.inputs.have_points)
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)

@@ -98,7 +98,8 @@ def _sight(
     anchored: bool,
     most: int,
 ) -> dict[str, TargetSight]:
-    into, out = Inputs(geo, dict(inputs), invariants, anchored), Targets(geo, dict(targets), weighted=invariants)
+    into = Inputs(geo, dict(inputs), invariants, anchored)
+    out = Targets(geo, dict(targets), signed=invariants and into.have_points)
     names, stages = [field.name for field in into.fields], _stages(geo, _given(into), most)
     found = {}
     for field in out.fields:

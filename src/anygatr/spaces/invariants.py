@@ -47,12 +47,11 @@ def invariants(
         _collect(geo, kind, values.double(), origin, anchored, said)
     if not anchored:
         said.places = [place - said.places[0] for place in said.places[1:]]
-    vectors, squares = [*said.places, *said.vectors], geo.space.base.squares
-    metric = objects[0][1].new_tensor(squares).double()
+    vectors, metric = [*said.places, *said.vectors], geo.tables.squares
     found = said.numbers + [root((v * metric * v).sum(-1), 2) for v in vectors]
     found += _family([_pair(a, b, metric, j < len(said.places)) for (_, a), (j, b) in combinations(enumerate(vectors), 2)])
     if not len(geo.symmetry.mirrors):
-        size = len(squares)
+        size = len(metric)
         found += _family([root(_volume(geo, v), size) for v in combinations(vectors, size)])
     shape = objects[0][1].shape[:-1]
     return torch.stack([x.expand(shape) for x in found], -1) if found else objects[0][1].new_zeros(*shape, 0)
