@@ -222,6 +222,25 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
 
 
 @dataclass(frozen=True)
+class ChooseConfig(ThreadOptions, DataOptions):
+    """Find a model for your data within a time: a tournament of models, widths, depths and learning rates.
+
+    It ends with a trained, certified run, the reason why it won, and how sure that is.
+    """
+
+    minutes: float = 10.0
+    """Time for all of it, about; the last 40 percent train the winner."""
+    models: tuple[str, ...] = ("E", "E,mirrors=false", "iP", "C")
+    """Who takes part; those that cannot learn the task are left out."""
+    pool: Pool | None = None
+    """Mean or sum over tokens; default: the sum where a target grows with their number."""
+    origin: str | None = None
+    """Subtracted before embedding: mean, the name of a field of weights, or none. Default: mass for n-body, else mean."""
+    out: str = "runs/choose"
+    """Directory of the tournament; the winner is in its folder `best`."""
+
+
+@dataclass(frozen=True)
 class DemoConfig(ThreadOptions):
     """A small comparison of E, P, iP, C and a Transformer on one or two clusters of stars and planets, in minutes."""
 
