@@ -124,7 +124,8 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Train one model; stopped and started again with the same command, it continues to the same bits."""
 
     model: str = "C"
-    """E, P, iP, C, perhaps with overrides as in C,norm=abs, or a baseline: transformer, se3_transformer, segnn, ..."""
+    """E, P, iP, C or L, perhaps with overrides as in E,mirrors=false or C,norm=abs; or a baseline: transformer,
+    se3_transformer, segnn, pointnet2, gem_cnn."""
     out: str = "runs/train"
     """Directory of the run: configuration, metrics, state to resume from, best weights."""
     size: int | None = None
@@ -202,7 +203,8 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     """Train models x sizes x seeds side by side; killed and started again with the same command, it continues."""
 
     models: tuple[str, ...] = ("E", "P", "iP", "C", "transformer")
-    """What to compare."""
+    """What to compare: E, P, iP, C, L, variants such as E,mirrors=false, transformer, se3_transformer, segnn, pointnet2,
+    gem_cnn."""
     sizes: tuple[int, ...] = ()
     """Numbers of training samples; default: all there are."""
     seeds: int = 1
