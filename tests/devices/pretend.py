@@ -184,6 +184,8 @@ _LIBRARY = torch.library.Library("aten", "IMPL")
 _LIBRARY.impl("empty_strided", _empty_strided, "PrivateUse1")
 _LIBRARY.impl("empty.memory_format", _empty, "PrivateUse1")
 _LIBRARY.impl("_copy_from", _copy_from, "PrivateUse1")
+_FALLBACK = torch.library.Library("_", "IMPL")
+_FALLBACK.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # casts of autocast are the package's own
 
 
 def upload(value: Any) -> Any:

@@ -6,10 +6,14 @@ import pretend
 import pytest
 import torch
 from pretend import DEVICE, download, recording, upload
+from torch.autograd import gradcheck, gradgradcheck
 
 import anygatr
 from anygatr import AxialGATr, ConditionalGATr, GATr, Width, model, reach
 from anygatr.checkpoint import load, save
+from anygatr.nn import Block
+from anygatr.ops import sdpa
+from anygatr.ops.ragged import jagged_attention, pack, packed_attention
 from anygatr.spaces.coordinates import unchecked
 from anygatr.spaces.presets import geometry
 from anygatr.testing import certify
@@ -235,3 +239,66 @@ def test_fifty_steps_follow_the_cpu(preset, rng):
         curves.append(torch.stack(losses).detach())
     assert curves[0][-1] < 0.7 * curves[0][0]
     assert float((curves[1] / curves[0] - 1).abs().max()) < 1e-8
+
+
+@pytest.mark.parametrize("key_heads", [1, 4])
+def test_attention_over_jagged_tensors_is_that_of_buckets(key_heads, rng):
+    """What CUDA devices run for ragged batches, here on the CPU, where torch has a slow version of the same."""
+    plan = pack(offsets_of(3, 17, 1, 9))
+    draw = lambda heads, width: torch.randn(30, heads, width, generator=rng).requires_grad_()  # noqa: E731
+    tensors = [draw(4, 11), draw(key_heads, 11), draw(key_heads, 7)]
+    made = [jagged_attention(*tensors, plan, 0.3), packed_attention(*tensors, plan, 0.3)]
+    found, expected = ([y, *torch.autograd.grad(y.square().sum(), tensors)] for y in made)
+    assert worst(found, expected) < 1e-5
+
+
+def test_second_derivatives_where_kernels_have_none(rng):
+    """A fast way whose gradient cannot be differentiated, as those of flash attention cannot."""
+
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, y):
+            return y.clone()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return grad
+
+    q, k, v = (torch.randn(2, 1, n, 3, generator=rng, dtype=torch.float64, requires_grad=True) for n in (4, 5, 5))
+    slow = lambda q, k, v: sdpa.explicit(q, k, v, 0.5, None)  # noqa: E731
+    fast = lambda q, k, v: Once.apply(slow(q, k, v))  # noqa: E731
+    call = lambda q, k, v: sdpa.twice_differentiable(fast, slow, q, k, v)  # noqa: E731
+    assert gradcheck(call, (q, k, v), fast_mode=True)
+    assert gradgradcheck(call, (q, k, v), fast_mode=True)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        gradgradcheck(fast, (q, k, v), fast_mode=True)
+
+
+@pytest.mark.parametrize("preset", ["iP", "C"])
+def test_precise_features_in_two_halves(preset, rng):
+    """Logits from 16-bit rows: 30 times closer to those of float32 than rounding alone, and no float32 rows are left."""
+    op = Block(geometry(preset), Width(4, 8), heads=2).attention.attend.op
+    width = sum(f.size for f in op.features) * op.head[0] + op.head[1]
+    q, k = (10 * torch.randn(6, n, width, generator=rng) for n in (2, 1))
+    exact = torch.einsum("nhf,mgf->nmh", q.double(), k.double())
+    error = lambda a, b: float((torch.einsum("nhf,mgf->nmh", a.double(), b.double()) - exact).abs().max())  # noqa: E731
+    halves = op.halved(q, torch.bfloat16, False), op.halved(k, torch.bfloat16, True)
+    scalars = slice(width - op.head[1], None)
+    q[..., scalars], k[..., scalars] = q[..., scalars].bfloat16().float(), k[..., scalars].bfloat16().float()
+    exact = torch.einsum("nhf,mgf->nmh", q.double(), k.double())
+    assert halves[0].dtype is torch.bfloat16
+    if all(f.precise for f in op.features):
+        assert error(*halves) < error(q.bfloat16(), k.bfloat16()) / 30
+
+
+def test_autocast_on_a_device_follows_the_cpu(rng):
+    net, (x, s) = gatr("C").float(), (t.float() for t in tokens("C", (2, 40), rng))
+    with torch.no_grad():
+        expected = net(x, s)
+        with torch.autocast(DEVICE.type, torch.bfloat16), recording() as seen:
+            found = copy.deepcopy(net).to(DEVICE)(*upload((x, s)))
+    assert not seen.syncs, seen
+    assert all(
+        float((a.float() - b).abs().max() / b.abs().max()) < 0.05 for a, b in zip(download(found), expected, strict=True)
+    )

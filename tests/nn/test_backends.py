@@ -263,7 +263,7 @@ def test_the_backend_that_was_asked_for_runs(rng):
     assert nodes(on("c", block, batch)(x, s)[0]) == ["SegmentFunctionBackward"]
     assert nodes(on("auto", block, batch)(x, s)[0]) == ["SegmentFunctionBackward"]
     assert nodes(on("torch", block, batch)(x, s)[0]) == []
-    with pytest.raises(ValueError, match=r"backend='cuda' is not one of 'auto', 'torch', 'c'"):
+    with pytest.raises(ValueError, match=r"backend='cuda' is not one of 'auto', 'torch', 'c', 'triton'"):
         anygatr.backend("cuda")
     assert str(anygatr.backends()).splitlines()[0].split() == ["c", "available"]
 

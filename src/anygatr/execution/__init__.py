@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from anygatr.execution.c.backend import CBackend
 from anygatr.execution.interpreter import TorchBackend
 from anygatr.execution.observed import Traced, traced
+from anygatr.execution.triton.backend import TritonBackend
 from anygatr.ops.batch import Batch
 from anygatr.program.program import Program, Step
 
-Name = Literal["auto", "torch", "c"]
+Name = Literal["auto", "torch", "c", "triton"]
 Watch = Callable[[nn.Module, Step, Sequence[Tensor]], None]
 
 
@@ -45,7 +46,7 @@ class Backend(Protocol):
         """The outputs; `watch` is told of every value in memory, with the step that wrote it."""
 
 
-BACKENDS: tuple[Backend, ...] = (CBackend(), TorchBackend())
+BACKENDS: tuple[Backend, ...] = (CBackend(), TritonBackend(), TorchBackend())
 """In the order of preference; the last accepts everything."""
 
 _chosen: ContextVar[Name] = ContextVar("anygatr_backend", default="auto")
@@ -74,7 +75,7 @@ def _candidates() -> tuple[Backend, ...]:
 
 
 class backend:  # noqa: N801  reads as a statement: with anygatr.backend("torch"): ...
-    """Choose how blocks run: "torch", "c" or "auto", from now on or within a `with` statement.
+    """Choose how blocks run: "torch", "c", "triton" or "auto", from now on or within a `with` statement.
 
     A named backend that does not accept a call leaves it to "torch"; `backends()` says what is available here.
     """

@@ -73,15 +73,27 @@ class Attention(Op):
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """Rows of features, softmax and mixture; in float32 under autocast where a feature asks for it."""
-        assert batch is not None
+        return self.mixture(*self.rows(values, parameters), values, batch)
+
+    def rows(self, values: Sequence[Tensor], parameters: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """(n, h, f) of queries, (m, g, f) of keys and (m, g, v) of values, in float32 under autocast."""
         learned = sum(f.learned for f in self.features)
         log_weights, tables = parameters[:learned], parameters[learned:]
-        short, tokens = None if self.precise else autocast_type(values[0]), values[1].shape[:-1]
         with without_autocast(values[0]):
             streams = [t.flatten(1 - i % 2, -2) for i, t in enumerate(lengthened(*values))]
-            q, k, v = self._rows(streams, feature_weights(log_weights, self, streams[0]), tables)
-            if short is not None:
+            return self._rows(streams, feature_weights(log_weights, self, streams[0]), tables)
+
+    def mixture(
+        self, q: Tensor, k: Tensor, v: Tensor, values: Sequence[Tensor], batch: Batch | None
+    ) -> tuple[Tensor, Tensor]:
+        """Softmax over the rows of keys, applied to those of values, as channels of the queries' tokens."""
+        assert batch is not None
+        short, tokens = autocast_type(values[0]), values[1].shape[:-1]
+        with without_autocast(values[0]):
+            if short is not None and not self.precise:
                 q, k, v = q.to(short), k.to(short), v.to(short)
+            elif short is torch.bfloat16 and q.device.type != "cpu":  # CPUs are as fast in float32; float16 may overflow
+                q, k, v = self.halved(q, short, False), self.halved(k, short, True), v.to(short)
             if batch.packed is not None and not self.cross:
                 out = packed_attention(q, k, v, batch.packed, self.scale)
             else:
@@ -93,6 +105,23 @@ class Attention(Op):
                 out = sdpa.attention(q, k, v, self.scale, mask).flatten(0, 1)
             x, s = self._channels(out)
             return x.unflatten(1, tokens), s.unflatten(0, tokens)
+
+    def halved(self, rows: Float[Tensor, "n h f"], short: torch.dtype, key: bool) -> Float[Tensor, "n h f_short"]:
+        """Rows in 16 bits whose products are those of 32: precise numbers as high + low, three products for each.
+
+        q k = q_high k_high + q_high k_low + q_low k_high to 16 bits, so that the kernels for 16 bits take all of it.
+        """
+        sizes = [feature.size * self.head[0] for feature in self.features]
+        parts = list[Tensor]()
+        for part, precise in zip(
+            rows.split([*sizes, self.head[1]], -1), [*(f.precise for f in self.features), False], strict=True
+        ):
+            high = part.to(short)
+            parts.append(high)
+            if precise:
+                low = (part - high.float()).to(short)
+                parts += [low, high] if key else [high, low]
+        return torch.cat(parts, -1)
 
     def _rows(
         self, streams: Sequence[Tensor], weights: Float[Tensor, "w h c"], tables: Tensors

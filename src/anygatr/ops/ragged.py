@@ -1,11 +1,14 @@
 """Ragged batches: packed tokens, the buckets of samples of similar length, and attention within each sample."""
 
+import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from anygatr.ops import sdpa
 
@@ -25,6 +28,7 @@ class Packed(NamedTuple):
     sample: Int[Tensor, " n"]
     position: Int[Tensor, " n"]
     lengths: Int[Tensor, " samples"]
+    offsets: Int[Tensor, " samples+1"]
 
 
 def pack(offsets: Int[Tensor, " samples+1"], device: torch.device | None = None) -> Packed:
@@ -48,9 +52,9 @@ def pack(offsets: Int[Tensor, " samples+1"], device: torch.device | None = None)
         first = last
     sample = torch.arange(len(lengths)).repeat_interleave(lengths)
     position = torch.arange(count) - starts[sample]
-    parts = [torch.cat(slots), torch.cat(places), sample, position, lengths]
-    slot, place, sample, position, lengths = torch.cat(parts).to(device).split([len(t) for t in parts])  # one copy
-    return Packed(slot, place, torch.tensor(buckets), sample, position, lengths)
+    parts = [torch.cat(slots), torch.cat(places), sample, position, lengths, offsets]
+    slot, place, sample, position, lengths, offsets = torch.cat(parts).to(device).split([len(t) for t in parts])  # one copy
+    return Packed(slot, place, torch.tensor(buckets), sample, position, lengths, offsets)
 
 
 def packed_attention(
@@ -59,7 +63,59 @@ def packed_attention(
     """Each token attends to the tokens of its own sample."""
     if torch.compiler.is_compiling():  # the number of buckets depends on the data
         return _packed(q, k, v, plan.slots, plan.places, plan.buckets, scale)
-    return _bucket_by_bucket(q, k, v, plan.slots, plan.places, plan.buckets, scale)
+    buckets = plan.slots, plan.places, plan.buckets, scale
+    if q.device.type == "cuda" and _jagged_works(q.device, q.dtype):
+        fast = lambda q, k, v: jagged_attention(q, k, v, plan, scale)  # noqa: E731
+        return sdpa.twice_differentiable(fast, lambda q, k, v: _bucket_by_bucket(q, k, v, *buckets), q, k, v)
+    return _bucket_by_bucket(q, k, v, *buckets)
+
+
+def jagged_attention(
+    q: Float[Tensor, "n h f"], k: Float[Tensor, "n g f"], v: Float[Tensor, "n g w"], plan: Packed, scale: float
+) -> Float[Tensor, "n h w"]:
+    """The same for all samples at once, by torch's kernels for sequences of different lengths: nothing is padded."""
+    longest, width, heads = int(plan.buckets[0, 1]), v.shape[-1], q.shape[1] // k.shape[1]
+    q, k, v = sdpa.equal_widths(q, k, v)
+    offsets = plan.offsets.clone()  # torch takes sequences with the same tensor of offsets for the same lengths
+    # heads that share keys become more queries of the same sample
+    many = q.unflatten(1, (-1, heads)).transpose(1, 2).flatten(0, 1)
+    rows = functional.scaled_dot_product_attention(
+        _jagged(many, offsets * heads, longest * heads),
+        _jagged(k, offsets, longest),
+        _jagged(v, offsets, longest),
+        scale=scale,
+    )
+    out = rows.transpose(1, 2).values().unflatten(0, (-1, heads)).transpose(1, 2).flatten(1, 2)
+    return out[..., :width]
+
+
+def _jagged(rows: Float[Tensor, "n h f"], offsets: Tensor, longest: int) -> Tensor:
+    """(samples, heads, tokens, numbers), with as many tokens as each sample has."""
+    nested = torch.nested.nested_tensor_from_jagged(rows, offsets, min_seqlen=1, max_seqlen=longest)
+    return nested.transpose(1, 2)
+
+
+@lru_cache(maxsize=16)
+def _jagged_works(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tried once on small numbers, gradients included: the API is young, and buckets do as well."""
+    generator = torch.Generator().manual_seed(0)
+    plan = pack(torch.tensor([0, 3, 8, 9]), device)
+    q, k, v = (torch.randn(9, n, 8, generator=generator).to(device, dtype).requires_grad_() for n in (2, 1, 1))
+    buckets = plan.slots, plan.places, plan.buckets, 0.5
+    try:
+        with torch.enable_grad():
+            made = [jagged_attention(q, k, v, plan, 0.5), _bucket_by_bucket(q, k, v, *buckets)]
+            a, b = ([y.detach(), *torch.autograd.grad(y.sum(), (q, k, v))] for y in made)
+    except Exception as error:  # whatever a version of torch raises
+        warnings.warn(
+            f"attention over jagged tensors failed: {error}; samples are padded instead", RuntimeWarning, stacklevel=4
+        )
+        return False
+    bound = {torch.float32: 1e-3, torch.float64: 1e-6}.get(dtype, 5e-2)
+    if all(float((x - y).abs().max()) <= bound for x, y in zip(a, b, strict=True)):
+        return True
+    warnings.warn("attention over jagged tensors is inexact here; samples are padded instead", RuntimeWarning, stacklevel=4)
+    return False
 
 
 def _bucket_by_bucket(

@@ -1,5 +1,6 @@
 """Softmax attention of dense batches: logits in memory where they are few, else torch's kernels without N^2 memory."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 # axes: b batch, h heads, g key heads, n queries, m keys, f features
 aten = torch.ops.aten
 SUBNORMAL = 1e-30
+VECTOR = 8  # 16-bit numbers in the 16 bytes that a GPU's kernels load at once
 
 
 def attention(
@@ -46,11 +48,12 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None) -> Tensor:
-    """The same in memory linear in tokens. On the CPU, differentiating twice falls back to `explicit`."""
+    """The same in memory linear in tokens. Differentiating twice falls back to `explicit`."""
     if q.device.type != "cpu":
-        return _by_torch(q, k, v, scale, mask)
+        fast, slow = (lambda q, k, v, way=way: way(q, k, v, scale, mask) for way in (_by_torch, explicit))
+        return twice_differentiable(fast, slow, q, k, v)
     width = v.shape[-1]
-    return _Flash.apply(*_equal_widths(q, k, v), mask, scale)[0][..., :width]
+    return _Flash.apply(*equal_widths(q, k, v), mask, scale)[0][..., :width]
 
 
 def gradients(
@@ -59,7 +62,7 @@ def gradients(
     """The gradients of q, k and v in `folded_attention`, for operators inside which autograd does not record."""
     if k.shape[-2] > k.shape[-1] and q.device.type == "cpu":
         f, w = q.shape[-1], v.shape[-1]
-        q, k, v, grad = _equal_widths(q, k, v, grad)
+        q, k, v, grad = equal_widths(q, k, v, grad)
         out, total = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=scale)
         gq, gk, gv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, total, 0.0, False, attn_mask=mask, scale=scale
@@ -94,6 +97,41 @@ def additive(mask: Bool[Tensor, "b 1 1 m"], like: Tensor) -> Float[Tensor, "b 1 
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(~attended(mask), -torch.inf)
 
 
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def twice_differentiable(fast: Attend, slow: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """fast(q, k, v), whose gradient cannot be differentiated, with the second derivatives of slow(q, k, v)."""
+    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+    if not recorded or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return fast(q, k, v)
+    return _Twice.apply(fast, slow, q, k, v)
+
+
+class _Twice(torch.autograd.Function):
+    """Keeps the graph of the fast way, which may be any kernel that torch chooses, and runs it backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, fast: Attend, slow: Attend, *tensors: Tensor) -> Tensor:
+        with torch.enable_grad():
+            ctx.inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+            ctx.output, ctx.slow = fast(*ctx.inputs), slow
+        ctx.save_for_backward(*tensors)
+        return ctx.output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            nodes = [t.view_as(t) for t in ctx.saved_tensors]
+            output = ctx.slow(*nodes)
+        else:
+            nodes, output = ctx.inputs, ctx.output
+        asked = [t for t in nodes if t.requires_grad]
+        # kept, because who differentiates the outer graph again differentiates this one again
+        found = iter(torch.autograd.grad(output, asked, grad, retain_graph=True, create_graph=torch.is_grad_enabled()))
+        return None, None, *(next(found) if t.requires_grad else None for t in nodes)
+
+
 class _Flash(torch.autograd.Function):
     """torch's CPU kernel, which has no second derivative, with that of `explicit`."""
 
@@ -124,7 +162,7 @@ class _Flash(torch.autograd.Function):
 
 def _by_torch(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None) -> Tensor:
     width = v.shape[-1]
-    q, k, v = _equal_widths(q, k, v)
+    q, k, v = equal_widths(q, k, v)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[..., :width]
 
 
@@ -133,7 +171,8 @@ def _logits(q: Tensor, k: Tensor, scale: float, mask: Tensor | None) -> Tensor:
     return logits if mask is None else logits + mask
 
 
-def _equal_widths(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Pad the last axes with zeros to one width: the kernels without N^2 memory ask for it."""
+def equal_widths(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Pad the last axes with zeros to one width: the kernels without N^2 memory ask for it, on GPUs for whole vectors."""
     width = max(t.shape[-1] for t in tensors)
+    width += 0 if tensors[0].device.type == "cpu" else -width % VECTOR
     return tuple(functional.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in tensors)

@@ -2,7 +2,6 @@
 
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from anygatr.spaces.coordinates import Coordinates, Multivector, coordinates, finite
 from anygatr.spaces.space import HasSpace
@@ -10,7 +9,7 @@ from anygatr.spaces.space import HasSpace
 
 def embed_scalar(geo: HasSpace, s: Float[Tensor, "*batch"]) -> Multivector:
     """The scalar s."""
-    return functional.pad(finite(s, "s").unsqueeze(-1), (0, geo.space.algebra.dim - 1))
+    return finite(s, "s").unsqueeze(-1) * geo.space.tables.one.to(s)
 
 
 def extract_scalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
@@ -20,7 +19,7 @@ def extract_scalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
 
 def embed_pseudoscalar(geo: HasSpace, s: Float[Tensor, "*batch"]) -> Multivector:
     """The pseudoscalar s I, which changes sign under mirrors."""
-    return functional.pad(finite(s, "s").unsqueeze(-1), (geo.space.algebra.dim - 1, 0))
+    return finite(s, "s").unsqueeze(-1) * geo.space.tables.pseudoscalar.to(s)
 
 
 def extract_pseudoscalar(geo: HasSpace, mv: Multivector) -> Float[Tensor, "*batch"]:
