@@ -1,8 +1,8 @@
 """The network of a `GATr` in dense tensors: every map of the basis and every entry of a product's table, zeros included.
 
-It shares the parameters of the network it is made from and gives the same outputs. Tokens first, the algebra's blades last, plain
-autograd, the fastest of the dense forms we tried: one matrix product for all maps of a layer, one einsum for a product
-(opt_einsum chooses the order), the attention of torch.
+It shares the parameters of the network it is made from and gives the same outputs. Tokens first, the algebra's blades
+last, plain autograd, the fastest of the dense forms we tried: one matrix product for all maps of a layer, one einsum for a
+product (opt_einsum chooses the order), the attention of torch.
 """
 
 # axes: k i j blades, m maps, c d channels, h heads, f features
