@@ -118,7 +118,8 @@ class Product(Op):
                 left[k, place], right[k, place] = i if sign > 0 else blades + i, j
             right = right[:, :0] if _every_right_blade_once(term.entries) else right
             for g, (start, stop) in enumerate(self.groups):
-                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
+                sides = left[start:stop].flatten(), right[start:stop].flatten()
+                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = (side.clone() for side in sides)  # to be saved apart
         return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor]:
