@@ -603,3 +603,22 @@ def test_attention_alone_is_run_by_c(rng):
     x, s = stream(geo, rng, width=WIDE)
     batch = batch_of(x, s, geo)._replace(inputs=x[..., :2], scalars=s[..., :1])
     assert both(on("c", layer, batch), on("torch", layer, batch), (x, s), parameters(layer)) < 1e-11
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_do_not_suffer_from_large_logits(backend):
+    """In float32 the logarithm of a sum of large exponentials is rounded: attention's weights do not quite sum to 1."""
+    torch.manual_seed(0)
+    net = GATr(geometry("iP"), Width(2, 3), Width(4, 8), Width(1, 2), blocks=2, heads=2, reinsert=(0,))
+    exact, generator = copy.deepcopy(net).double(), torch.Generator().manual_seed(903)
+    mask = torch.rand(9, 3, generator=generator) < 0.7
+    x, s = torch.randn(9, 3, 2, 16, generator=generator), torch.randn(9, 3, 3, generator=generator)
+
+    def gradient(net, dtype):
+        y, t = net(x.to(dtype), s.to(dtype), mask=mask)
+        (y.square().mean() + t.square().mean()).backward()
+        return net.blocks[0].attention.again.weight.grad
+
+    with anygatr.backend(backend):
+        found, expected = gradient(net, torch.float32), gradient(exact, torch.float64)
+    assert (found - expected).abs().max() < 1e-3 * expected.abs().max()

@@ -109,15 +109,17 @@ class Product(Op):
     groups: tuple[tuple[int, int], ...]
 
     def tables(self) -> dict[str, Tensor]:
-        """For each product and group of target blades: which signed left blade meets which right blade."""
+        """For each product and group of target blades: which signed left blade meets which right one, if not each."""
         blades, tables = self.groups[-1][1], {}
         for p, term in enumerate(self.plan.terms):
             left = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
             right = torch.arange(blades).repeat(blades, 1)
             for k, place, i, j, sign in _placed(term.entries):
                 left[k, place], right[k, place] = i if sign > 0 else blades + i, j
+            right = right[:, :0] if _every_right_blade_once(term.entries) else right
             for g, (start, stop) in enumerate(self.groups):
-                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
+                sides = left[start:stop].flatten(), right[start:stop].flatten()
+                tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = (side.clone() for side in sides)  # to be saved apart
         return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor]:
@@ -162,20 +164,19 @@ def even(plan: ProductPlan) -> ProductPlan:
 
 def _evaluate(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
     """One product: term by term on a CPU, where a pass over one blade stays in the cache, elsewhere in few launches."""
-    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, entries, gathers)
+    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, gathers)
 
 
 def _by_terms(a: Tensor) -> bool:
     return a.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _by_gathers(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
+def _by_gathers(a: Tensor, b: Tensor, gathers: Tensors) -> Float[Tensor, "k n"]:
     """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k; the right blades as they are where they can be."""
-    signed, every = torch.cat([a, -a, torch.zeros_like(a[:1])]), _every_right_blade_once(entries)
-    out = []
+    signed, out = torch.cat([a, -a, torch.zeros_like(a[:1])]), []
     for left, right in zip(gathers[::2], gathers[1::2], strict=True):
         terms = signed.index_select(0, left).unflatten(0, (-1, len(b)))  # type: ignore[arg-type]
-        out.append((terms * (b if every else b.index_select(0, right).view_as(terms))).sum(1))  # type: ignore[arg-type]
+        out.append((terms * (b.index_select(0, right).view_as(terms) if len(right) else b)).sum(1))  # type: ignore[arg-type]
     return torch.cat(out)
 
 

@@ -367,12 +367,14 @@ EXPORT void attention_backward(const attention_args *args, const attention_grads
                 multiply(n, m_up, p.mixed, grad_mixed, value_ld, 1, values_t, ld, grad_logits, ld, 0, 0, soon);
                 for (long r = 0; r < n; r++) {
                     long place = ROW_TOKEN(i + r) * heads + ROW_HEAD(i + r);
-                    vec dot = {0};
+                    vec dot = {0}, all = {0};
                     for (long c = r * ld; c < r * ld + m_up; c += LANES) {
                         AT(weights + c) = exp_vec(AT(weights + c) * scale + AT(bias + c - r * ld) - args->log_sum[place]);
+                        all += AT(weights + c);
                         dot += AT(grad_logits + c) *= AT(weights + c);
                     }
-                    dot = blocks > 1 ? (vec){0} + grads->dots[place] : sum_lanes(dot);
+                    /* a large logarithm is rounded, so that weights sum to nearly 1: without them the mean would not cancel */
+                    dot = blocks > 1 ? (vec){0} + grads->dots[place] : sum_lanes(dot) / sum_lanes(all);
                     for (long c = r * ld; c < r * ld + m_up; c += LANES)
                         AT(grad_logits + c) = (AT(grad_logits + c) - AT(weights + c) * dot) * scale;
                 }
