@@ -26,7 +26,9 @@ def declared(geo):
     return {
         f"f{i}": kind
         for i, kind in enumerate(kinds.KINDS)
-        if (kind != "oriented_point" or geo.point != "relative") and (kind not in ("rotation", "motor") or geo.dim < 4)
+        if not kinds.KINDS[kind].coded
+        and (kind != "oriented_point" or geo.point != "relative")
+        and (kind not in ("rotation", "motor") or geo.dim < 4)
     }
 
 
