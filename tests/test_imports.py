@@ -35,7 +35,7 @@ LAYERS = (
     {"networks"},
     {"costs", "reach"},
     {"interface"},
-    {"checkpoint", "convert", "convert_weights", "export", "hub", "testing"},
+    {"bench", "checkpoint", "convert", "convert_weights", "export", "hub", "testing"},
     {"lab"},
     {"adapters"},
 )

@@ -18,7 +18,7 @@ def shortened(*tensors: Any) -> tuple[Any, ...]:
 def autocast_type(x: Tensor) -> torch.dtype | None:
     """The short type where autocast is on."""
     device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return torch.get_autocast_dtype(device) if not x.is_meta and torch.is_autocast_enabled(device) else None
 
 
 def lengthened(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -31,6 +31,6 @@ def without_autocast(x: Tensor) -> AbstractContextManager[None]:
 
     None where autocast is off: torch does not keep compiled code with such a region; nor does an exported graph know any.
     """
-    if torch.compiler.is_exporting() or not torch.is_autocast_enabled(x.device.type):
+    if torch.compiler.is_exporting() or x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)
