@@ -8,11 +8,14 @@ import pytest
 from rich.console import Console
 from samples import drift
 
+from anygatr import geometry, model
 from anygatr.interface.sight import UnreachableError
 from anygatr.lab.comparison.advise import advise
 from anygatr.lab.comparison.compare import compare
 from anygatr.lab.config.commands import AdviseConfig, CompareConfig, TrainConfig
 from anygatr.lab.config.recipe import PRESETS, Recipe, recipe
+from anygatr.lab.data.config import InspectConfig
+from anygatr.lab.data.make import inspect_data
 from anygatr.lab.report.summary import summarise
 from anygatr.lab.training.train import train
 
@@ -84,3 +87,20 @@ def test_presets_of_the_paper_stay_as_published():
     assert not {"invariants", "init"} & set(recipe("paper", "iP").to_json())
     with pytest.raises(ValueError, match="init='kaiming' is unknown"):
         recipe("paper", "iP", init="kaiming")
+
+
+def test_files_of_five_dimensions_are_inspected_and_advised(tmp_path, capsys):
+    np.savez(tmp_path / "five.npz", x=np.random.default_rng(0).normal(size=(120, 4, 5)), volume=np.ones(120))
+    inspect_data(InspectConfig(str(tmp_path / "five.npz"), dim=5, json=True))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["dim"], found["fields"][0]["kind"]) == (5, "point")
+    assert "--dim 5" in found["command"]
+    with pytest.raises(ValueError, match="dim=0 must be positive"):
+        inspect_data(InspectConfig(str(tmp_path / "five.npz"), dim=0))
+
+
+def test_named_geometries_of_any_dimension():
+    net = model("E", {"x": "point"}, {"volume": "scalar"}, hidden=(2, 2), blocks=1, heads=1, per="sample", dim=5)
+    assert net.geo == geometry("E", 5)
+    with pytest.raises(ValueError, match="dim=4 is not the dimension of the geometry that was given, 3"):
+        model(geometry("E"), {"x": "point"}, {"volume": "scalar"}, dim=4)

@@ -35,12 +35,14 @@ def model(
     pool: str = "mean",
     invariants: bool = True,
     init: str = "balanced",
+    dim: int | None = None,
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
 
-    `geo` is a geometry or the name of one in 3D. A field's kind is one of `spaces.kinds.KINDS`, or "scalar*5" for five of
-    them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
+    `geo` is a geometry, or the name of one in R^`dim`, 3 by default. A field's kind is one of `spaces.kinds.KINDS`, or
+    "scalar*5" for five of them side by side. `per` says whether targets belong to each "token" or to each "sample", for all
+    or {name: ...}.
     What belongs to a sample is the "mean" of what its tokens say, or with `pool="sum"` their sum: for targets that grow with
     the number of tokens, such as an energy. Positions are means either way.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
@@ -60,10 +62,11 @@ def model(
     points.
     `anygatr.sight` says for each target which inputs it can depend on.
     """
+    geo = _in_dimension(geo, dim)
     made = Model(
         geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, invariants, init=init, **options
     )
-    require_sight(made.geo, inputs, targets, invariants, origin, blocks)
+    require_sight(geo, inputs, targets, invariants, origin, blocks)
     return made
 
 
@@ -223,6 +226,14 @@ def _checked_pool(pool: str) -> str:
     if pool not in ("mean", "sum"):
         raise ValueError(f"pool={pool!r} must be 'mean', or 'sum' for targets that grow with the number of tokens")
     return pool
+
+
+def _in_dimension(geo: Geometry | str, dim: int | None) -> Geometry:
+    if isinstance(geo, str):
+        return geometry(geo, 3 if dim is None else dim)
+    if dim not in (None, geo.dim):
+        raise ValueError(f"dim={dim!r} is not the dimension of the geometry that was given, {geo.dim}; leave dim out")
+    return geo
 
 
 def _per(per: str | Mapping[str, str], targets: list[str]) -> dict[str, str]:

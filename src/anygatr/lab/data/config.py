@@ -28,6 +28,8 @@ class InspectConfig(ThreadOptions):
 
     path: Annotated[Positional[str], arg(metavar="FILE")]
     """The file."""
+    dim: int | None = None
+    """Dimension of space, any; default: 3 or 2, whichever more arrays speak for."""
     memory: float | None = None
     """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
     json: bool = False

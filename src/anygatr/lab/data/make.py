@@ -24,7 +24,7 @@ def inspect_data(config: InspectConfig) -> None:
     from anygatr.lab.data.files.inspect import inspect
 
     with limited(config.memory):
-        found = inspect(config.path)
+        found = inspect(config.path, config.dim)
     if config.json:
         print(json.dumps(found.to_json()))
     else:

@@ -12,6 +12,7 @@ from anygatr.lab.data.files.findings import GROWS, Finding, findings_of_arrays, 
 from anygatr.lab.data.files.layout import with_offsets
 from anygatr.lab.data.files.propose import ProposedField, propose
 from anygatr.lab.data.files.view import ArrayView
+from anygatr.lab.data.kinds import DIMENSIONS
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -46,7 +47,8 @@ class Inspection:
         """The options that declare the proposal on the command line."""
         inputs, targets = ([f"{n}:{k}" for n, k in side.items()] for side in (self.inputs, self.targets))
         pool = ["--pool", "sum"] if any(f.problem.startswith(GROWS) for f in self.findings) else []
-        return shlex.join(["--data", self.path, "--inputs", *inputs, "--target", *(targets or ["NAME:KIND"]), *pool])
+        dim = [] if self.dim in DIMENSIONS else ["--dim", str(self.dim)]
+        return shlex.join(["--data", self.path, "--inputs", *inputs, "--target", *(targets or ["NAME:KIND"]), *dim, *pool])
 
     def table(self) -> "Table":
         """The arrays as a rich table."""
@@ -80,14 +82,16 @@ class Inspection:
         return asdict(self) | {"command": self.command}
 
 
-def inspect(source: Location) -> Inspection:
+def inspect(source: Location, dim: int | None = None) -> Inspection:
     """Read a file (or a directory with one file per split) and describe it; nothing needs to be declared."""
     parts = {name: with_offsets(arrays) for name, arrays in read_parts(source).items()}
     views = {name: ArrayView.of(arrays) for name, arrays in parts.items()}
     first = next(iter(views.values()))
     if not first.arrays:
         raise ValueError(f"data={str(source)!r} holds no arrays of numbers; save some with np.savez(path, name=array)")
-    dim, fields = propose(first)
+    if dim is not None and dim < 1:
+        raise ValueError(f"dim={dim} must be positive: the dimension of space")
+    dim, fields = propose(first, dim)
     counts = np.concatenate([view.counts for view in views.values()])
     findings = [finding for split, view in views.items() for finding in findings_of_arrays(view, fields, split)]
     findings += [*findings_of_samples(views), *findings_of_counts(views, fields)]

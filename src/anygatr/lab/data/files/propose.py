@@ -7,6 +7,7 @@ import numpy as np
 
 from anygatr.lab.data.files.view import ArrayView
 from anygatr.lab.data.kinds import DIMENSIONS, columns
+from anygatr.spaces.kinds import KINDS
 
 _WORDS = {
     "point": "x xy xyz pos position coord coordinate loc location point vertex center centre r place",
@@ -48,9 +49,10 @@ class ProposedField:
     """Whether the numbers fit another kind as well: a question to whoever knows the data."""
 
 
-def propose(view: ArrayView) -> tuple[int, list[ProposedField]]:
-    """The dimension of space, and every array with the kind it probably has."""
-    dim = _guess_dim([view.rows(name).shape[1] for name in view.arrays if view.owner(name) != "other"])
+def propose(view: ArrayView, dim: int | None = None) -> tuple[int, list[ProposedField]]:
+    """The dimension of space, guessed unless it is given, and every array with the kind it probably has."""
+    if dim is None:
+        dim = _guess_dim([view.rows(name).shape[1] for name in view.arrays if view.owner(name) != "other"])
     return dim, _mark_targets([_describe(name, view, dim) for name in view.arrays])
 
 
@@ -137,16 +139,21 @@ def _propose_kind(
     return kind, reason, is_guess
 
 
+def _has_rotation(kind: str, dim: int) -> bool:
+    """Whether a kind is written with a rotation in a dimension in which none is an angle or a quaternion."""
+    return "rotation" in KINDS[kind].pieces and dim not in DIMENSIONS
+
+
 def _propose_from_columns(name: str, values: np.ndarray, dim: int, is_offset: bool) -> tuple[str, str]:
     """(kind, reason) for rows of numbers; is_offset: the rows of a sample share a place far from 0."""
     width = values.shape[1]
     named = [kind for kind, known in _WORDS.items() if words(name) & set(known.split())]
     for kind in named:
-        if columns(kind, dim) == width:
+        if not _has_rotation(kind, dim) and columns(kind, dim) == width:
             return kind, f"by its name, and a {kind} has {width} column{'s' * (width > 1)}"
-    if width == columns("motor", dim) and is_unit(values[:, : columns("rotation", dim)]) and dim == 3:
+    if dim == 3 and width == columns("motor", dim) and is_unit(values[:, : columns("rotation", dim)]):
         return "motor", "a unit quaternion and three more columns"
-    if width == columns("rotation", dim) and is_unit(values) and dim == 3:
+    if dim == 3 and width == columns("rotation", dim) and is_unit(values):
         return "rotation", "four columns of unit length: a quaternion"
     if width == 2 * dim and is_unit(values[:, :dim]):
         return "plane", "a unit normal and a point"
