@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -259,10 +259,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help="append rows to results/reliability/rows.jsonl")
     arguments = parser.parse_args()
-    found = run(arguments.rounds, arguments.seed)
-    for row in found:
+    found = []
+    for row in run(arguments.rounds, arguments.seed):
+        found.append(row)
         tried = f"{row['rounds']:>4} rounds, {row['skipped']} skipped" if row["skipped"] else f"{row['rounds']:>4} rounds"
-        print(f"{row['what']:<44}{tried}, failures: {row['failures'] or 'none'}")
+        print(f"{row['what']:<44}{tried}, failures: {row['failures'] or 'none'}", flush=True)
         if arguments.keep:
             rows.append(row)
     failed = sum(len(row["failures"]) for row in found)
@@ -270,11 +271,11 @@ def main() -> None:
     sys.exit(failed > 0)
 
 
-def run(rounds: int, seed: int, names: tuple[str, ...] = tuple(FAULTS)) -> list[dict[str, Any]]:
-    """A row for each of the faults named."""
+def run(rounds: int, seed: int, names: tuple[str, ...] = tuple(FAULTS)) -> Iterator[dict[str, Any]]:
+    """A row for each of the faults named, as soon as it is done."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    found, total = [], sum(FAULTS[name][1] for name in names)
+    total = sum(FAULTS[name][1] for name in names)
     with tempfile.TemporaryDirectory() as folder:
         shop = Workshop(Path(folder), random.Random(seed))
         for name in names:
@@ -289,8 +290,7 @@ def run(rounds: int, seed: int, names: tuple[str, ...] = tuple(FAULTS)) -> list[
                 except Exception as error:
                     failures.append(f"{error or traceback.format_exc()}"[:200])
             about = {"kind": "fault", "what": name, "seed": seed, "rounds": count - skipped, "skipped": skipped}
-            found.append(about | {"failures": failures, "seconds": round(time.perf_counter() - began, 1)})
-    return found
+            yield about | {"failures": failures, "seconds": round(time.perf_counter() - began, 1)}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from benchmarks.reliability.write_page import PAGE, page
 @pytest.mark.slow
 def test_a_round_of_some_faults():
     names = ("training killed", "file of a run cut or bit flipped")
-    found = faults.run(3, 0, names)
+    found = list(faults.run(3, 0, names))
     assert [row["what"] for row in found] == list(names)
     assert all(row["rounds"] >= 1 and not row["failures"] for row in found)
 
