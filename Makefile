@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test test-slow check sanitize docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
+.PHONY: demo test test-slow check sanitize test-faults fuzz soak docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -33,6 +33,20 @@ check: $(STAMP)  ## format, lint, types, fast tests
 sanitize: $(STAMP)  ## the C kernels on odd shapes with the address and undefined-behaviour sanitisers
 	ANYGATR_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
 		$(BIN)/python tests/native/odd_shapes.py
+
+ROUNDS ?= 240
+SEED ?= 0
+CASES ?= 1000000
+MINUTES ?= 60
+
+test-faults: $(STAMP)  ## kills, full and read-only disks, damaged files, NaN, clocks: ROUNDS=240 SEED=0
+	$(BIN)/python -m benchmarks.reliability.faults --rounds $(ROUNDS) --seed $(SEED)
+
+fuzz: $(STAMP)  ## every reader, the checkpoint loader, settings and the command line: CASES=1000000 SEED=0
+	$(BIN)/python -m benchmarks.reliability.fuzz --cases $(CASES) --seed $(SEED)
+
+soak: $(STAMP)  ## an hour of training and 50 000 ragged batches: slope of memory, drift of throughput; MINUTES=60
+	$(BIN)/python -m benchmarks.reliability.soak --minutes $(MINUTES)
 
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

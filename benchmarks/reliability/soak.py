@@ -113,13 +113,16 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=50_000, help="ragged batches; 0 leaves them out")
     parser.add_argument("--keep", action="store_true", help="append rows to results/reliability/rows.jsonl")
     arguments = parser.parse_args()
-    found = [train(arguments.minutes)] if arguments.minutes else []
-    found += [ragged(arguments.batches)] if arguments.batches else []
-    for row in found:
+    wrong = 0
+    for trial, amount in ((train, arguments.minutes), (ragged, arguments.batches)):
+        if not amount:
+            continue
+        row = trial(amount)
+        wrong += row.get("wrong", 0)
         print(row, flush=True)
         if arguments.keep:
             rows.append(row)
-    sys.exit(any(row.get("wrong") for row in found))
+    sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":

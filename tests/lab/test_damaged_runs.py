@@ -56,7 +56,7 @@ CONFIGS = {
     "blocks": (lambda r: put(r, 10**7, "recipe", "blocks") or r, "blocks=10000000 must be at most 1,000"),
     "text": (lambda r: put(r, "many", "recipe", "steps") or r, "steps='many' should be"),
     "true": (lambda r: put(r, True, "recipe", "heads") or r, "heads='True' should be"),
-    "no scale": (lambda r: put(r, {}, "normaliser", "scale") or r, "normaliser.scale has no"),
+    "no scale": (lambda r: put(r, {}, "normaliser", "scale") or r, "normaliser has 3 shifts and the scales"),
     "scale": (lambda r: put(r, 3, "normaliser", "scale") or r, "normaliser.scale=3 should be an object"),
     "kind": (lambda r: put(r, {"position": "poind"}, "task", "inputs") or r, "poind|position"),
     "unknown": (lambda r: put(r, 1, "task", "colour") or r, "colour"),

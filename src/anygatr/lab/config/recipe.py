@@ -8,6 +8,8 @@ from anygatr.files.reading import shortened
 
 LIMITS = {"blocks": 1_000, "mv": 10_000, "s": 100_000, "heads": 10_000}
 """Beyond them a network is a mistake, or an attack; building it would take hours."""
+LONGEST = 1_000
+"""Characters of a text."""
 LARGEST = 10**15
 """Of every other integer."""
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
@@ -78,6 +80,8 @@ class Recipe:
             wanted, value = _accepted(field.type), getattr(self, field.name)
             if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
                 raise ValueError(f"{field.name}={shortened(value, 80)!r} should be {field.type}")
+            if isinstance(value, str) and len(value) > LONGEST:
+                raise ValueError(f"{field.name}={shortened(value, 80)!r} has {len(value):,} characters; at most {LONGEST}")
             limit = LIMITS.get(field.name, LARGEST)
             if isinstance(value, int) and value > limit:
                 raise ValueError(f"{field.name}={shortened(value, 80)} must be at most {limit:,}")

@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from anygatr.files.reading import reading
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
+from anygatr.lab.data.normalise import Normaliser
 from anygatr.lab.data.range import seen_range
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
@@ -93,8 +95,7 @@ class TrainingRun:
             task = Task.from_json(record["task"])
             spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
             units, recipe = RunUnits.from_json(record), Recipe.from_json(record["recipe"])
-            if missing := {*task.inputs, *task.targets} - {*units.normaliser.scale}:
-                raise ValueError(f"normaliser.scale has no {', '.join(sorted(missing))}")
+            _check_units(task, units.normaliser)
         beside = directory / record["data"] if "data" in record else Path(spec.path)
         spec = spec.at(os.path.normpath(beside)) if beside.exists() and not Path(spec.path).is_absolute() else spec
         return cls(directory, spec, task, recipe, units, record["command"])
@@ -149,6 +150,14 @@ class TrainingRun:
             raise ValueError(
                 f"out={str(self.directory)!r} holds another run ({what}); choose another directory, or delete that one"
             )
+
+
+def _check_units(task: Task, normaliser: Normaliser) -> None:
+    """Raise unless every field of the task has a unit for each of its columns, and none of them is zero."""
+    for name, kind in (task.inputs | task.targets).items():
+        shift, scale = normaliser.shift.get(name, ()), normaliser.scale.get(name, ())
+        if not scale or len(shift) != len(scale) or not all(isfinite(unit) and unit for unit in scale):
+            raise ValueError(f"normaliser has {len(shift)} shifts and the scales {list(scale)} for {name}, a {kind}")
 
 
 def training_set(data: Dataset, size: int | None) -> Dataset:

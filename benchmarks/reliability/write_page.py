@@ -1,0 +1,109 @@
+"""Write docs/reliability.md from the rows in results/reliability/rows.jsonl.
+
+python -m benchmarks.reliability.write_page
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from benchmarks.harness.files import ROOT, put
+from benchmarks.reliability import rows
+
+PAGE = ROOT / "docs" / "reliability.md"
+HEAD = """# Reliability
+
+What was tried against the library, how often, and what failed. This page is made from the rows of those runs
+(`results/reliability/rows.jsonl`, with the commit of each) by `python -m benchmarks.reliability.write_page`: a number here
+was run. What is trusted and what is checked stands in `SECURITY.md`, in the root of the repository.
+
+Rows are of the code as it is; what earlier rounds found was mended and has tests of its own: `tests/test_checkpoint.py`,
+`tests/data/test_hostile_files.py`, `tests/lab/test_damaged_runs.py`, `tests/lab/test_outputs.py`,
+`tests/native/test_build.py`. The C kernels are run under sanitisers by `make sanitize`, which has no row here.
+"""
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """The page of these rows."""
+    parts = [HEAD, *_faults(found), *_fuzz(found), *_soak(found)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _faults(found: list[dict[str, Any]]) -> list[str]:
+    table = ["| what was done to it | rounds | failed | command |", "|---|---|---|---|"]
+    total, asked = 0, defaultdict(int)
+    for row in (row for row in found if row["kind"] == "fault"):
+        asked[row["seed"]] += row["rounds"] + row["skipped"]
+    commands = ", ".join(f"`make test-faults ROUNDS={count} SEED={seed}`" for seed, count in asked.items())
+    for what, tried in _grouped(found, "fault", "what").items():
+        count, failed = sum(row["rounds"] for row in tried), sum(len(row["failures"]) for row in tried)
+        total += count
+        table.append(f"| {what} | {count:,} | {failed} | {commands} |")
+    text = (
+        "Every round breaks something and then checks what must hold: training that was killed continues to the bits of an "
+        "undisturbed run, files are whole, errors are one line. Rounds are seeded."
+    )
+    return [f"## Faults: {total:,} rounds\n", text, "", *table, ""]
+
+
+def _fuzz(found: list[dict[str, Any]]) -> list[str]:
+    table = ["| reader | cases | refused | failed | grew by at most | command |", "|---|---|---|---|---|---|"]
+    total = 0
+    for target, tried in _grouped(found, "fuzz", "target").items():
+        cases, refused, failed = (sum(f(row) for row in tried) for f in (_cases, _refused, _failed))
+        total += cases
+        runs = [f"--targets {target} --cases {row['cases']} --seed {row['seed']}" for row in tried]
+        command = ", ".join(f"`python -m benchmarks.reliability.fuzz {options}`" for options in runs)
+        growth = max(row["growth_mb"] for row in tried)
+        table.append(f"| {tried[0]['what']} | {cases:,} | {refused:,} | {failed} | {growth} MB | {command} |")
+    text = (
+        "Valid files are damaged by hypothesis: bits flipped, bytes overwritten by large numbers, pieces cut, doubled and "
+        "filled in; values of records exchanged. Readers may take 50 MB. A case fails by anything but a ValueError or an "
+        "error of the system with a sound message, by 20 seconds of silence, by memory, by a crash. `make fuzz` asks for a "
+        "million cases."
+    )
+    return [f"## Fuzzing: {total:,} cases\n", text, "", *table, ""]
+
+
+def _soak(found: list[dict[str, Any]]) -> list[str]:
+    table = ["| what | how long | memory | throughput | wrong | command |", "|---|---|---|---|---|---|"]
+    for row in (row for row in found if row["kind"] == "soak"):
+        length = f"{row['count']:,} {row['unit']}, {row['minutes']:g} min"
+        memory = f"{row['grown_mb']:+g} MB in the second half"
+        options = (
+            "--batches 0 --minutes " + f"{row['minutes']:g}"
+            if row["unit"] == "steps"
+            else f"--minutes 0 --batches {row['count']}"
+        )
+        command = f"`python -m benchmarks.reliability.soak {options}`"
+        wrong = row.get("wrong", "")
+        table.append(f"| {row['what']} | {length} | {memory} | {row['drift_per_cent']:+g} % | {wrong} | {command} |")
+    text = (
+        "Memory is what the process has resident. Throughput is the last third of the second half against the first third, "
+        "by the clock, on a machine with other work."
+    )
+    return ["## Soak\n", text, "", *table, ""]
+
+
+def _grouped(found: list[dict[str, Any]], kind: str, key: str) -> dict[str, list[dict[str, Any]]]:
+    groups = defaultdict(list)
+    for row in found:
+        if row["kind"] == kind:
+            groups[row[key]].append(row)
+    return groups
+
+
+def _cases(row: dict[str, Any]) -> int:
+    return row["cases"]
+
+
+def _refused(row: dict[str, Any]) -> int:
+    return row["refused"]
+
+
+def _failed(row: dict[str, Any]) -> int:
+    return len(row["failures"])
+
+
+if __name__ == "__main__":
+    put(PAGE, page(rows.read()))
+    print(PAGE)
