@@ -352,13 +352,25 @@ def test_bad_arrays_are_named(arrays, message, tmp_path):
         ({}, TARGETS, "inputs is empty"),
         ({"force": "vector"}, TARGETS, "both inputs and targets"),
         ({"offsets": "scalar"}, TARGETS, "'offsets' is reserved"),
-        (INPUTS, {"force": "vector", "energy": "scalar"}, "force per token, energy per sample"),
     ],
-    ids=["empty", "both", "reserved", "mixed"],
+    ids=["empty", "both", "reserved"],
 )
 def test_bad_declarations_are_named(inputs, targets, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         load(as_labelled(tmp_path), inputs, targets)
+
+
+def test_targets_of_tokens_and_of_samples_load_together(tmp_path):
+    """Forces beside an energy: each keeps its rows when samples are selected, packed and made dense again."""
+    data = load(as_labelled(tmp_path), INPUTS, {"force": "vector", "energy": "scalar"}, fractions=None)
+    assert (data.per, data.token_targets) == ("sample", ("force",))
+    some = data.select(torch.tensor([2, 0]))
+    for part in (some, some.packed().dense()):
+        assert len(part.fields["energy"]) == 2
+        assert part.fields["force"].shape == part.fields["position"].shape
+        assert torch.equal(part.fields["energy"], data.fields["energy"][[2, 0]])
+    assert data.part(("energy",)).targets == ("energy",)
+    assert (data.part(("force",)).per, data.part(("energy",)).per) == ("token", "sample")
 
 
 def test_a_field_missing_in_one_h5_group_is_named(tmp_path):
