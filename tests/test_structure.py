@@ -58,5 +58,6 @@ def test_deep_folders_say_what_they_are_for():
         "networks",
         "interface",
         "lab",
+        "adapters",
     ):
         assert len((PACKAGE / folder / "README.md").read_text(encoding="utf-8").splitlines()) >= 3, folder

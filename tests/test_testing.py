@@ -58,7 +58,7 @@ def test_networks_are_certified_in_both_dtypes(name):
 @pytest.mark.parametrize(("name", "mirrors"), [("E", True), ("P", False), ("iP", False), ("C", True)])
 def test_models_are_certified_on_coordinates(name, mirrors):
     torch.manual_seed(0)
-    certificate = certify(model(name, FIELDS, {"final": "point", "force": "vector"}, Width(4, 8), 1, 2))
+    certificate = certify(model(name, {**FIELDS, "wall": "plane"}, {"final": "point", "force": "vector"}, Width(4, 8), 1, 2))
     assert certificate.ok, str(certificate)
     assert any("mirror" in row.motion for row in certificate.rows) == mirrors
     assert any("not claimed" in note for note in certificate.notes) != mirrors
@@ -113,20 +113,25 @@ def test_a_join_without_its_reference_is_rejected_under_mirrors_only():
     assert not any("rotation" in motion or "translation" in motion for motion in failing)
 
 
-@pytest.mark.parametrize("kernel", ["product", "linear"])
+@pytest.mark.parametrize("kernel", ["product", "product by table", "linear"])
 def test_a_broken_kernel_is_found(kernel, monkeypatch):
     """A wrong sign in the tables of a C kernel: certificates are of the path that users run."""
     net = network(geometry("P"))
     certificate = certify(net)
     assert certificate.ok
-    if kernel == "product":
-        tables = product.tables_of
-        wrong = lambda *given: tables(*given).replace("PLUS(1, 0, 2, 1)", "MINUS(1, 0, 2, 1)", 1)  # noqa: E731
-        assert wrong(net.blocks[0].mlp.bilinear.products.op.plan, 16, torch.float32, 4, False) != tables(
-            net.blocks[0].mlp.bilinear.products.op.plan, 16, torch.float32, 4, False
-        )
-        monkeypatch.setattr(product, "tables_of", wrong)
-        caches = (product.product_library, prologue.tables_of)
+    if kernel.startswith("product"):
+        if kernel == "product by table":
+            monkeypatch.setattr(product, "UNROLLED", 0)
+        sums = product._sums
+
+        def wrong(plan, *given):
+            first, *others = plan.terms
+            e = next(e for e in first.entries if e[1:3] == (1, 2))
+            entries = tuple((*e[:3], -e[3]) if e is other else other for other in first.entries)
+            return sums(replace(plan, terms=(first._replace(entries=entries), *others)), *given)
+
+        monkeypatch.setattr(product, "_sums", wrong)
+        caches = (product.kernel, prologue.tables_of)
     else:
         plan = net.linear_in.op.plan
         terms = [e._replace(factor=-e.factor) if e.target == e.source == 2 else e for e in plan.entries]
@@ -138,7 +143,7 @@ def test_a_broken_kernel_is_found(kernel, monkeypatch):
     try:
         broken = certify(net)
         assert not broken.ok
-        assert broken.culprit.layer == ("blocks.0.mlp.bilinear.out" if kernel == "product" else "linear_in")
+        assert broken.culprit.layer == ("linear_in" if kernel == "linear" else "blocks.0.mlp.bilinear.out")
         assert equivariance_error(net) > 1e-3
         with pytest.raises(AssertionError, match="equivariance error"):
             assert_equivariant(net)

@@ -153,3 +153,8 @@ def test_compiled_code_cannot_set_it():
 
     with pytest.raises(ValueError, match="call fit_unit"):
         export.program(build("E"))
+
+
+def test_a_large_unit_is_no_size(tmp_path):
+    save(build(unit=10**9), tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").units.values["length"] == 1e9

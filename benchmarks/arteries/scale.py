@@ -69,7 +69,7 @@ def _run(job, geometry: str, nodes: int, sender) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     inputs = {"position": "point", "wall": "plane", "geodesic": "scalar"}
-    size = {"hidden": Width(8, 32), "blocks": 10, "heads": 4}
+    size = {"hidden": Width(8, 32), "blocks": 10, "heads": 4, "invariants": False, "init": "paper"}
     net = model(geometry, inputs, {"wss": "vector"}, **size, reinsert=("position",), checkpoint=True)
     fields, target = wall(nodes)
     small = {name: x[:, :200] for name, x in fields.items()}

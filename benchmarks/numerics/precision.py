@@ -62,6 +62,8 @@ def errors(geometry: str, number: str, shift: float, origin: str | None, seed: i
         blocks=4,
         heads=4,
         origin=origin,
+        invariants=False,
+        init="paper",
         unit=None,
     )
     data = bodies(shift, seed)

@@ -35,7 +35,8 @@ TASKS = {
 
 def network(geometry: str, task: str, blocks: int) -> Model:
     torch.manual_seed(0)
-    return model(geometry, TASKS[task], {"final": "point"}, hidden=(16, 128), blocks=blocks, heads=8)
+    size = {"hidden": (16, 128), "blocks": blocks, "heads": 8}
+    return model(geometry, TASKS[task], {"final": "point"}, **size, invariants=False, init="paper")
 
 
 def count(geometry: str, task: str, blocks: int) -> dict[str, Any]:

@@ -22,9 +22,11 @@ _HOME = {
     "ConditionalGATr": "networks.conditional",
     "AxialGATr": "networks.axial",
     "model": "interface.model",
+    "sight": "interface.sight",
     "summary": "costs",
     "backend": "execution",
     "backends": "execution",
+    "load_run": "lab.training.trained",
 }
 """Public names by the module they live in, imported when they are first asked for: `import anygatr` does not load torch."""
 

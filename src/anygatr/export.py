@@ -18,14 +18,14 @@ from torch.export import Dim, ExportedProgram
 
 from anygatr.files.whole import check_parent, replacing
 from anygatr.interface.model import Model
+from anygatr.interface.scaled import ScaledModel
 from anygatr.networks.gatr import GATr
-from anygatr.spaces import kinds
 
 AXES = {0: Dim("samples", min=1), 1: Dim("tokens", min=1)}
 SAMPLES, TOKENS = 3, 7  # of the inputs that are traced: unlike each other, and unlike 1, which tracers take for a constant
 
 
-def program(net: GATr | Model, mask: bool = False) -> ExportedProgram:
+def program(net: GATr | Model | ScaledModel, mask: bool = False) -> ExportedProgram:
     """The graph of a network as `torch.export` has it: `program(net).module()(x=x, s=s)`, `torch.export.save(...)`.
 
     It takes what the network takes, by keyword: x (samples, tokens, c, k) and s, where there are scalars, or the fields of a
@@ -41,7 +41,7 @@ def program(net: GATr | Model, mask: bool = False) -> ExportedProgram:
             module.training = training
 
 
-def to_onnx(net: GATr | Model, path: str | os.PathLike[str], mask: bool = False) -> None:
+def to_onnx(net: GATr | Model | ScaledModel, path: str | os.PathLike[str], mask: bool = False) -> None:
     """Write the graph as one ONNX file; needs `pip install anygatr[onnx]`.
 
     Its inputs are named as the arguments of `program`, its outputs "y" and "t", or as the targets of a model.
@@ -50,7 +50,7 @@ def to_onnx(net: GATr | Model, path: str | os.PathLike[str], mask: bool = False)
     check_parent(path)
     if find_spec("onnxscript") is None:
         raise ImportError("to_onnx needs onnxscript: pip install anygatr[onnx]", name="onnxscript")
-    names = [field.name for field in net.targets.fields] if isinstance(net, Model) else ["y", "t"]
+    names = [field.name for field in net.targets.fields] if isinstance(net, Model | ScaledModel) else ["y", "t"]
     graph, axes = program(net, mask), dict.fromkeys(_example(net, mask), AXES)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "# The axis name")  # all inputs have the same two, which it remarks on
@@ -65,11 +65,11 @@ class _Keywords(nn.Module):
 
     forward: Callable[..., Any]
 
-    def __init__(self, net: GATr | Model, mask: bool):
+    def __init__(self, net: GATr | Model | ScaledModel, mask: bool):
         super().__init__()
         self.net = net
-        if not isinstance(net, GATr | Model):
-            raise ValueError(f"net is a {type(net).__name__}; pass a GATr or what model(...) returns")
+        if not isinstance(net, GATr | Model | ScaledModel):
+            raise ValueError(f"net is a {type(net).__name__}; pass a GATr or what model(...) returns, perhaps with units")
 
         def forward(**inputs: Tensor) -> Any:
             return net(**inputs)
@@ -81,14 +81,13 @@ class _Keywords(nn.Module):
         self.forward = forward
 
 
-def _example(net: GATr | Model, mask: bool) -> dict[str, Tensor]:
+def _example(net: GATr | Model | ScaledModel, mask: bool) -> dict[str, Tensor]:
     """Inputs to trace, by name."""
     like = next(net.parameters())
     inputs: dict[str, Tensor] = {}
-    if isinstance(net, Model):
+    if isinstance(net, Model | ScaledModel):
         for field in net.inputs.fields:
-            objects = [kinds.draw(net.geo, field.kind, SAMPLES, TOKENS) for _ in range(field.count)]
-            values = torch.cat(objects, -1).to(like)
+            values = field.draw(net.geo, SAMPLES, TOKENS).to(like)
             inputs[field.name] = values.squeeze(-1) if values.shape[-1] == 1 else values
     else:
         inputs["x"] = like.new_zeros(SAMPLES, TOKENS, net.inputs.mv, net.geometry.algebra.dim)

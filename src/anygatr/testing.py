@@ -264,10 +264,9 @@ def _model_probe(module: Model, generator: torch.Generator) -> _Probe:
     """Random values of every input field; scalars are positive, as masses have to be."""
     geo, example, names = module.geo, {}, {}
     for field in module.inputs.fields:
-        objects = [coordinate_kinds.draw(geo, field.kind, 2, 5, generator=generator) for _ in range(field.count)]
-        values = torch.cat(objects, -1)
+        values = field.draw(geo, 2, 5, generator=generator)
         example[field.name] = values.abs() + 0.1 if field.kind == "scalar" else values
-        names[field.name] = INVARIANT if field.kind == "scalar" else field.kind
+        names[field.name] = INVARIANT if field.part == "scalar" else field.kind
     outputs = {field.name: INVARIANT if field.kind == "scalar" else field.kind for field in module.targets.fields}
     return _Probe(example, names, outputs, "tokens", centred=module.origin is not None)
 

@@ -70,7 +70,12 @@ def test_released_n_body_file():
         ("momentum", RNG.normal(size=(200, 5, 3)), "vector"),
         ("helicity", RNG.normal(size=(200, 5)), "pseudoscalar"),
         ("a", RNG.normal(size=(200, 5)), "scalar"),
-        ("features", RNG.normal(size=(200, 5, 9)), "scalar"),
+        ("features", RNG.normal(size=(200, 5, 9)), "scalar*9"),
+        ("kind", np.eye(3)[RNG.integers(0, 3, size=(200, 5))], "scalar*3"),
+        ("species", RNG.integers(0, 7, size=(200, 5)), "category"),
+        ("Z", RNG.choice([1, 6, 7, 8], size=(200, 5)), "category"),
+        ("element", RNG.choice(["C", "H", "O"], size=(200, 5)), "category"),
+        ("hits", RNG.integers(0, 900, size=(200, 5)), "scalar"),
         ("trajectory", RNG.normal(size=(200, 5, 11, 3)), None),
         ("edges", RNG.integers(0, 5, size=(77, 2)), None),
     ],
@@ -115,8 +120,6 @@ def spoiled(case: str) -> dict[str, np.ndarray]:
             arrays["offsets"][-1] = 200
         case "axial":
             arrays["angular_velocity"] = RNG.normal(size=(200, 5, 3))
-        case "codes":
-            arrays["species"] = RNG.integers(0, 7, size=(200, 5))
         case "magnitudes":
             arrays["charge"] = 10.0 ** RNG.uniform(-6, 6, size=(200, 5))
         case "leak":
@@ -140,7 +143,6 @@ def spoiled(case: str) -> dict[str, np.ndarray]:
         ("repeated", "samples", "3 repeat an earlier one"),
         ("ragged", "samples", "ragged: 1 to"),
         ("axial", "angular_velocity", "axial vector"),
-        ("codes", "species", "codes"),
         ("magnitudes", "charge", "orders of magnitude"),
         ("leak", "splits", "10 samples occur in two"),
     ],

@@ -193,7 +193,7 @@ def test_certificates_and_checkpoints(preset, tmp_path, rng):
 
 def test_without_checks_models_wait_for_nothing(rng):
     net, batch = fields_model("iP").to(DEVICE), upload(fields("iP", (3, 5), rng))
-    net(**batch)  # takes its units from the first batch
+    net.fit_unit(**batch)
     with recording() as seen, unchecked():
         net(**batch)
     assert not seen.syncs, seen

@@ -162,7 +162,13 @@ def test_prediction_in_a_turned_and_shifted_frame_turns(run, path, tmp_path):
         wall = PredictConfig(str(run), data=str(tmp_path / f"{name}.vtp"), out=out, inlet=where, inflow=15.0)
         found.append(read_surface(predict(wall)))
     here, there = found
+    assert np.array_equal(here.face, artery.face)
     assert np.array_equal(here.face, there.face)
+    known = np.isfinite(here.arrays["wss"]).all(axis=1)
+    assert 0 < known.sum() < len(known) == len(artery.pos)
+    assert np.allclose(here.pos, artery.pos)
+    for mesh in found:
+        mesh.arrays["wss"] = mesh.arrays["wss"][known]
     assert {"wss", "geodesic", "inflow", "scored"} <= set(there.arrays)
     turned = here.arrays["wss"] @ matrix.T
     assert np.abs(there.arrays["wss"] - turned).max() < 2e-4 * np.abs(turned).max()
@@ -173,6 +179,28 @@ def test_predicts_every_artery_of_a_file(run, path, tmp_path):
     first = predict(PredictConfig(str(run), data=str(path), out=str(tmp_path / "p.vtp")))
     assert sorted(f.name for f in tmp_path.iterdir()) == ["p-0.vtp", "p-1.vtp", "p-2.vtp"]
     assert len(read_surface(first).pos) == len(ArteryDataset(path)[0].pos)
+
+
+def test_a_forgotten_scale_and_a_far_inlet_are_refused_and_the_unit_is_kept(run, path, tmp_path, capsys):
+    """A wall in millimetres: ten times too large without --scale; with it the answer is at every vertex, in millimetres."""
+    artery = ArteryDataset(path).file.read("sample_0002")
+    pos = 10 * artery.pos.astype(np.float64)
+    write_vtp(tmp_path / "mm.vtp", pos, artery.face, {})
+    inlet = tuple(float(x) for x in pos[artery.inlet].mean(axis=0))
+    asked = {"data": str(tmp_path / "mm.vtp"), "out": str(tmp_path / "p.vtp"), "inlet": inlet, "inflow": 15.0}
+    with pytest.raises(ValueError, match=r"position: samples extend over .* in training .* cm; --scale says how many"):
+        predict(PredictConfig(str(run), **asked))
+    with pytest.raises(ValueError, match=r"inlet=\(500.0, 0.0, 0.0\) is .* away from the surface"):
+        predict(PredictConfig(str(run), **asked | {"inlet": (500.0, 0.0, 0.0), "scale": 0.1}))
+    found = read_surface(predict(PredictConfig(str(run), **asked, scale=0.1)))
+    assert np.allclose(found.pos, pos)
+    assert "vertices have a prediction" in " ".join(capsys.readouterr().out.split())
+    whole = read_surface(predict(PredictConfig(str(run), **asked, scale=0.1, extensions=False)))
+    assert np.isfinite(whole.arrays["wss"]).all()
+    predict(PredictConfig(str(run), **asked | {"out": str(tmp_path / "p.csv")}, scale=0.1))
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert lines[0] == "vertex,wss_x,wss_y,wss_z"
+    assert len(lines) == 1 + len(pos)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from anygatr.lab.comparison.compare import compare
 from anygatr.lab.config.commands import CompareConfig, EvaluateConfig, TrainConfig
 from anygatr.lab.config.recipe import recipe
 from anygatr.lab.data.task import Task
+from anygatr.lab.report.palette import is_algebra, looks
+from anygatr.lab.report.theory import theory
 from anygatr.lab.training.evaluate import evaluate
 from anygatr.lab.training.models import build, check_names, geometry_of
 from anygatr.lab.training.train import train
@@ -30,9 +32,26 @@ def test_overrides_change_the_geometry_they_name():
     assert build(task, recipe("laptop", "C,init=kaiming", blocks=1, mv=4, s=8)).geo.init == "kaiming"
 
 
+@pytest.mark.parametrize("name", ["iP,mirrors=false", "iP,mirrors=False"])
+def test_mirrors_can_be_left_out(name):
+    """A geometry without mirrors has more maps; the report knows it as an algebra with a name of its own."""
+    proper = geometry_of(name)
+    assert proper == geometry("iP", mirrors=False)
+    assert len(proper.linear_basis) > len(geometry("iP").linear_basis)
+    assert is_algebra(name)
+    assert not is_algebra("iP,norm=abs")
+    looked = looks(["iP", name])
+    assert looked[name].label == "iP-GATr without mirrors"
+    assert looked[name].colour == looked["iP"].colour
+    assert looked[name].symbol != looked["iP"].symbol
+    assert theory(name, 3).maps == len(proper.linear_basis)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("E,mirrors=no", "neither true nor false"),
+        ("GNN", "All models: E, P, iP, C, L, transformer, se3_transformer, segnn, pointnet2, gem_cnn"),
         ("D,norm=abs", "unknown"),
         ("C,norm", "name=value"),
         ("C,norms=abs", "did you mean 'norm'"),

@@ -290,7 +290,7 @@ def test_tensorboard_is_optional(data, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run, loaded = start(config(data, tmp_path))
     with pytest.raises(ValueError, match=r"anygatr\[tensorboard\]"):
-        fit(run, loaded, tensorboard=True)
+        fit(run, loaded, log=["tensorboard"])
 
 
 def test_tensorboard_holds_what_the_lines_hold(data, tmp_path):
@@ -299,12 +299,12 @@ def test_tensorboard_holds_what_the_lines_hold(data, tmp_path):
     run, loaded = start(config(data, tmp_path, steps=30))
     state = run.directory / STATE
     with pytest.raises(KeyboardInterrupt):
-        fit(run, loaded, interrupt_at(17), tensorboard=True)
+        fit(run, loaded, interrupt_at(17), log=["tensorboard"])
     kept = state.read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        fit(run, loaded, interrupt_at(27), tensorboard=True)
+        fit(run, loaded, interrupt_at(27), log=["tensorboard"])
     state.write_bytes(kept)
-    fit(run, loaded, tensorboard=True)
+    fit(run, loaded, log=["tensorboard"])
     lines = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
     written = {(name, line["step"]): value for line in lines for name, value in line.items() if name != "step"}
     events = accumulator.EventAccumulator(str(run.directory / "tensorboard")).Reload()

@@ -2,8 +2,12 @@
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
 from math import erfc, exp, factorial
 from pathlib import Path
@@ -93,6 +97,67 @@ def test_a_hanging_compiler_is_given_up(tmp_path, monkeypatch):
     assert len(caught) == 1
 
 
+@needs_compiler
+def test_a_slow_compiler_is_announced_once(tmp_path):
+    slow = compiler(tmp_path / "bin", 'sleep 0.3; exec /usr/bin/cc "$@"')
+    code = "from anygatr.execution.c import build; build.PATIENCE = 0.1; print(build.available())"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": slow}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert done.stderr == f"anygatr: building C kernels, which are kept in {tmp_path / 'anygatr'}\n"
+
+
+@needs_compiler
+def test_builds_that_were_killed_leave_nothing_behind(tmp_path):
+    cache = tmp_path / "anygatr"
+    hanging = compiler(tmp_path / "bin", 'case "$*" in *probe.c*) exec sleep 20;; *) exec /usr/bin/cc "$@";; esac')
+    code = "from anygatr.execution.c import build; build.available()"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": hanging}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True) as process:
+        while not (left := list(cache.glob("build-*/generated.h"))):
+            time.sleep(0.05)
+            assert process.poll() is None
+        (scratch,) = (file.parent for file in left)
+        os.utime(scratch, (0, 0))  # as if it had been there for long
+        probe(tmp_path)
+        assert scratch.is_dir()  # it is still at work
+        os.utime(scratch, (0, 0))
+        os.killpg(process.pid, signal.SIGKILL)
+    for library in cache.glob("*.so"):
+        library.unlink()
+    probe(tmp_path)
+    assert {file.suffix for file in cache.iterdir()} == {".so", ".sha256"}
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "dim", "blades"), [("E", 5, 32), ("iP", 5, 64), ("C", 5, 128), ("E", 7, 128)])
+def test_large_algebras_build_in_seconds(tmp_path, preset, dim, blades):
+    """A training step with nothing built yet: at most 10 s of compiling and 1 GB."""
+    code = f"""
+import resource, torch, anygatr
+geo = anygatr.geometry({preset!r}, {dim})
+net = anygatr.GATr(geo, anygatr.Width(1, 1), anygatr.Width(8, 8), anygatr.Width(1, 1), blocks=1, heads=2)
+with anygatr.backend("c"):
+    y, t = net(torch.randn(2, 3, 1, geo.algebra.dim), torch.randn(2, 3, 1))
+    (y.square().sum() + t.sum()).backward()
+spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(geo.algebra.dim, spent.ru_utime + spent.ru_stime, spent.ru_maxrss)
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, seconds, kilobytes = map(float, done.stdout.split())
+    assert found == blades
+    assert seconds < 10
+    assert kilobytes < 1e6
+
+
 def test_an_unusable_cache_gives_a_warning(tmp_path):
     (tmp_path / "anygatr").write_text("in the way of the directory")
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
@@ -117,6 +182,61 @@ def test_a_cache_that_others_can_write_is_not_used(tmp_path):
 @needs_compiler
 def test_a_relative_cache_directory_is_ignored(tmp_path):
     assert Path(probe(Path("relative"), HOME=str(tmp_path))[4]) == tmp_path / ".cache" / "anygatr"
+
+
+MOUNTED = """
+mount -t tmpfs -o "$1" tmpfs "$2" && mkdir -m 700 "$2/anygatr" || exit 1
+test "$3" = no || mount -o remount,ro "$2"
+exec "$4" -c "$5"
+"""
+NETWORK = """
+import torch
+from anygatr import GATr, Width, geometry
+from anygatr.execution.c import build
+net = GATr(geometry("E", 2), Width(1, 1), Width(2, 4), Width(1, 0), blocks=1, heads=2)
+for _ in range(3):
+    y = net(torch.randn(5, 1, 4), torch.randn(5, 1))[0]
+print(build.available(), bool(y.isfinite().all()), build.reason().replace("\\n", " "), sep="|")
+"""
+
+
+def mounted(options: str, directory: Path, read_only: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a network whose cache is a file system of its own, which ends with the process."""
+    command = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh", options, str(directory), "yes" if read_only else "no"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(directory)}
+    return subprocess.run(
+        [*command, sys.executable, NETWORK], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def can_mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", folder]
+        return (
+            shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
+        )
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("options", "read_only", "reason"),
+    [
+        ("size=1m,noexec", False, "failed to map|denied|not permitted"),
+        ("size=8k", False, "No space left"),
+        pytest.param("size=60k", False, "No space left", marks=pytest.mark.slow),  # enough for the probe, not for a kernel
+        ("size=1m", True, "Read-only file system"),
+    ],
+    ids=["noexec", "full", "full later", "read-only"],
+)
+def test_a_cache_that_cannot_hold_libraries_gives_one_warning(options, read_only, reason, tmp_path):
+    if not can_mount():
+        pytest.skip("file systems cannot be mounted here")
+    found = mounted(options, tmp_path, read_only)
+    assert found.returncode == 0, found.stderr
+    available, is_finite, said = found.stdout.strip().split("|")
+    assert (available, is_finite) == ("False", "True")
+    assert re.search(reason, said)
+    assert found.stderr.count("no C kernels") == 1
 
 
 def coefficients(header: str, name: str) -> list[list[float]]:

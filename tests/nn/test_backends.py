@@ -19,11 +19,14 @@ from anygatr import ConditionalGATr, GATr
 from anygatr.algebra import Algebra
 from anygatr.equivariance.symmetry import Symmetry
 from anygatr.execution import execute, watching
-from anygatr.execution.c import build
+from anygatr.execution.c import build, prologue
+from anygatr.execution.c import product as c_product
 from anygatr.execution.c.backend import CBackend
 from anygatr.execution.c.tensors import TOKENS
 from anygatr.execution.observed import traced
 from anygatr.nn import MLP, Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
+from anygatr.nn.bilinear import Products
+from anygatr.ops import product
 from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.ragged import pack
 from anygatr.spaces.geometry import Geometry
@@ -113,6 +116,67 @@ def test_bilinear_equals_dense_products(geo, backend, rng):
     number = join_reference(x, geo)
     clear = lambda x, s: oracle.bilinear(layer, x, s, number)  # noqa: E731
     assert both(on(backend, layer, number), clear, (x, s), parameters(layer)) < 1e-11
+
+
+@pytest.mark.parametrize("geo", SMALL, ids=name)
+def test_both_forms_of_products_agree_in_every_derivative(geo, rng, monkeypatch):
+    """Term by term, as on a CPU, and by gathers, as elsewhere: values, two derivatives, tangents, vmap."""
+    layer, count = Products(geo).double(), 2 * len(geo.products)
+    h, v = (torch.randn(geo.algebra.dim, 2, 3 * count, generator=rng, dtype=torch.float64) for _ in range(2))
+    reference = torch.randn(2, 1, generator=rng, dtype=torch.float64)
+
+    def everything():
+        def products(h):
+            return layer(h, reference)
+
+        gradient = torch.func.grad(lambda h: products(h).square().sum())
+        few = torch.stack([h, v, h + v])
+        yield products(h)
+        yield gradient(h)
+        yield torch.func.grad(lambda h: (gradient(h) * v).sum())(h)
+        yield torch.func.jvp(gradient, (h,), (v,))[1]
+        yield torch.func.vmap(gradient)(few)
+        yield torch.func.vmap(torch.func.vmap(gradient))(few.unsqueeze(0))
+        yield torch.func.vmap(lambda w: torch.func.jvp(products, (h,), (w,))[1])(few)  # one factor mapped, one not
+
+    by_terms = list(everything())
+    monkeypatch.setattr(product, "_by_terms", lambda h: False)
+    for ours, theirs in zip(by_terms, everything(), strict=True):
+        assert (ours - theirs).abs().max() < 1e-12 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("width", [Width(16, 1), Width(15, 1)], ids=str)  # in vectors, and in all that is left over
+@pytest.mark.parametrize(("preset", "dtype"), [("E", torch.float32), ("iP", torch.float64), ("C", torch.float32)])
+def test_products_by_tables_have_the_digits_of_unrolled_ones(preset, dtype, width, rng, monkeypatch):
+    geo = geometry(preset)
+    layer = MLP(geo, width).to(dtype)
+    x, s = (t.to(dtype).requires_grad_() for t in stream(geo, rng, (7,), width))
+    reference = torch.rand(7, 1, generator=rng, dtype=torch.float64).to(dtype)
+
+    def everything():
+        y, t = execute(layer, x, s, reference)
+        return (
+            y,
+            t,
+            *torch.autograd.grad(y.square().sum() + t.sum(), [x, s, *(p for p in layer.parameters() if p.requires_grad)]),
+        )
+
+    unrolled = everything()
+    monkeypatch.setattr(c_product, "UNROLLED", 0)
+    called = []
+    monkeypatch.setattr(
+        c_product, "tables_of", lambda *given, make=c_product.tables_of: called.append(given) or make(*given)
+    )
+    caches = (c_product.kernel, prologue.tables_of)
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        by_tables = everything()
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+    assert len(called) == 2  # forwards and backwards
+    assert all(torch.equal(a, b) for a, b in zip(unrolled, by_tables, strict=True))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

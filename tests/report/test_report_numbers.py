@@ -17,7 +17,7 @@ def test_mean_is_geometric_and_ignores_what_is_missing():
     assert spread([None]) is None
 
 
-@pytest.mark.parametrize("counts", [(2, 2), (3, 5), (10, 4)])
+@pytest.mark.parametrize("counts", [(3, 3), (3, 5), (10, 4)])
 def test_interval_of_a_ratio_is_welchs(counts):
     rng = np.random.default_rng(sum(counts))
     a, b = (tuple(np.exp(0.3 * rng.standard_normal(n) + i)) for i, n in enumerate(counts))
@@ -31,6 +31,13 @@ def test_interval_within_runs_is_students():
     values = (1.1, 1.4, 0.9, 1.2)
     found, oracle = interval(Spread(values)), stats.ttest_1samp(np.log(values), 0).confidence_interval(0.95)
     assert np.log([found.low, found.high]) == pytest.approx([oracle.low, oracle.high])
+
+
+def test_two_seeds_make_no_interval():
+    """Two numbers have a difference, but nothing says how far another pair would be from it."""
+    assert ratio(Spread((5.0, 5.1)), Spread((1.0, 1.1, 0.9))) == Ratio(pytest.approx(5.05 / 0.9967, rel=1e-2), None, None)
+    assert interval(Spread((2.0, 2.1))).low is None
+    assert ratio(Spread((5.0, 5.1, 4.9)), Spread((1.0, 1.1, 0.9))).is_clear
 
 
 def test_one_seed_claims_nothing():

@@ -13,13 +13,17 @@ import torch
 from torch import Tensor
 
 from anygatr.nn.width import Width
+from anygatr.spaces import invariants as door
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
 
 
 @dataclass(frozen=True)
 class Field:
-    """A declared field: `count` objects of one kind, their columns side by side. Written "point" or "scalar*5"."""
+    """A declared field: `count` objects of one kind, their columns side by side. Written "point" or "scalar*5".
+
+    Of a category, `count` is the number of classes: one column holds the code of a token, and each class is a scalar.
+    """
 
     name: str
     kind: str
@@ -35,15 +39,36 @@ class Field:
             kinds.parts(geo, kind.strip())
         except ValueError as error:
             raise ValueError(f"{name}={text!r}: {error}") from None
+        if kinds.lookup(kind.strip()).coded and (not star or int(count) < 2):
+            raise ValueError(f"{name}={text!r}: say how many classes there are, two or more, e.g. '{kind.strip()}*14'")
         return cls(name, kind.strip(), int(count) if star else 1)
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether its column is a code of one of `count` classes."""
+        return kinds.lookup(self.kind).coded
+
+    @property
+    def part(self) -> str:
+        """The kind of each of its `count` objects in a network: a class is a scalar."""
+        return "scalar" if self.is_coded else self.kind
 
     def columns(self, geo: Geometry) -> int:
         """How many numbers a token has in this field."""
-        return self.count * kinds.columns(geo, self.kind)
+        return kinds.columns(geo, self.kind) * (1 if self.is_coded else self.count)
 
     def objects(self, geo: Geometry, values: Tensor) -> list[Tensor]:
-        """The values of each object."""
+        """The values of each object, in the kind `part`: of a category, whether a token is of that class, as 1 or 0."""
+        if self.is_coded:
+            return list((values == torch.arange(self.count, device=values.device)).to(values).split(1, -1))
         return list(values.split(kinds.columns(geo, self.kind), -1))
+
+    def draw(self, geo: Geometry, *shape: int, generator: torch.Generator | None = None) -> Tensor:
+        """Random float64 values, (*shape, columns)."""
+        objects = [
+            kinds.draw(geo, self.kind, *shape, generator=generator) for _ in range(1 if self.is_coded else self.count)
+        ]
+        return torch.cat(objects, -1)
 
 
 @dataclass(frozen=True)
@@ -66,14 +91,21 @@ def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[
 
 
 class Inputs:
-    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars)."""
+    """Fields on their way in: x (..., channels, blades), on the blades of the stream, and s (..., scalars).
 
-    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
+    With `invariants` the scalars end with what is invariant in all objects of a token: `spaces.invariants`. Places count
+    from the origin where they are `anchored` to one.
+    """
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str], invariants: bool = False, anchored: bool = True):
         self.geo = geo
         self.fields = declare(geo, declaration, "inputs")
         self.slots = _pack(geo, self.fields)
+        self.anchored = anchored or not geo.space.has_infinity
         channels = 1 + max((slot.channel for slot in self.slots if slot.channel is not None), default=-1)
-        self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots))
+        objects = [field.part for field in self.fields for _ in range(field.count)] if invariants else []
+        self.invariants = door.count(geo, objects, self.anchored)
+        self.width = Width(channels, sum(slot.kind == "scalar" for slot in self.slots) + self.invariants)
 
     def __getitem__(self, name: str) -> Field:
         found = next((field for field in self.fields if field.name == name), None)
@@ -101,6 +133,11 @@ class Inputs:
         return tuple(field.name for field in self.fields if "point" in kinds.lookup(field.kind).pieces)
 
     @property
+    def have_points(self) -> bool:
+        """Whether some field holds points, as multivectors of their own."""
+        return any("point" in kinds.parts(self.geo, field.kind) for field in self.fields)
+
+    @property
     def grades(self) -> tuple[int, ...]:
         """The grades that fields fill."""
         filled = (kinds.filled(self.geo, slot.kind) for slot in self.slots if slot.channel is not None)
@@ -108,23 +145,33 @@ class Inputs:
 
     def embed(self, values: Mapping[str, Tensor], origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All fields as multivector and scalar channels, in the dtype of the values."""
-        multivectors: list[Tensor] = []
-        for field in self.fields:
-            for one in field.objects(self.geo, values[field.name]):
-                multivectors += kinds.embed(self.geo.stored, field.kind, one, origin)
+        objects = [(field.part, one) for field in self.fields for one in field.objects(self.geo, values[field.name])]
+        multivectors = [mv for kind, one in objects for mv in kinds.embed(self.geo.stored, kind, one, origin)]
         placed = list(zip(self.slots, multivectors, strict=True))
         channels = [sum(mv for slot, mv in placed if slot.channel == c) for c in range(self.width.mv)]
         scalars = [mv[..., 0] for slot, mv in placed if slot.kind == "scalar"]
         x = torch.stack(channels, -2)  # type: ignore[arg-type]
-        return x, torch.stack(scalars, -1) if scalars else x.new_zeros(*x.shape[:-2], 0)
+        s = torch.stack(scalars, -1) if scalars else x.new_zeros(*x.shape[:-2], 0)
+        if self.invariants:
+            s = torch.cat([s, door.invariants(self.geo, objects, origin, self.anchored).to(x.dtype)], -1)
+        return x, s
 
 
 class Targets:
-    """Fields on their way out, each part of each object read from a channel of its own."""
+    """Fields on their way out, each part of each object read from a channel of its own.
 
-    def __init__(self, geo: Geometry, declaration: Mapping[str, str]):
-        self.geo = geo
+    Where points change sign under mirrors, so do scalars made of an odd number of them, such as a signed volume. If
+    `signed`, a pseudoscalar is read there as its own coefficient plus the scalar part: times the weight of points, 1.
+    """
+
+    def __init__(self, geo: Geometry, declaration: Mapping[str, str], signed: bool = False):
+        self.geo, self.signed = geo, signed and bool(len(geo.symmetry.mirrors)) and _points_are_odd(geo)
         self.fields = declare(geo, declaration, "targets")
+        if coded := next((field for field in self.fields if field.is_coded), None):
+            raise ValueError(
+                f"target {coded.name!r} is a {coded.kind}, which can be an input only; predict a score for each class "
+                f"instead, '{coded.part}*{coded.count}'"
+            )
         self.width = Width(sum(field.count * len(kinds.parts(geo, field.kind)) for field in self.fields), 0)
 
     @property
@@ -135,7 +182,10 @@ class Targets:
     @property
     def grades(self) -> tuple[int, ...]:
         """The grades that fields are read from."""
-        return tuple(sorted(set().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))))
+        asked = set[int]().union(*(kinds.asked(self.geo, field.kind) for field in self.fields))
+        if self.signed and any(field.kind == "pseudoscalar" for field in self.fields):
+            asked |= kinds.asked(self.geo, "scalar")
+        return tuple(sorted(asked))
 
     def read(self, x: Tensor, origin: Tensor | None = None) -> dict[str, Tensor]:
         """Every field from multivector channels (..., channels, blades), with its columns on the last axis."""
@@ -144,10 +194,21 @@ class Targets:
             size = len(kinds.parts(self.geo, field.kind))
             objects = []
             for _ in range(field.count):
-                objects.append(kinds.read(self.geo.stored, field.kind, channels[:size], origin))
+                value = kinds.read(self.geo.stored, field.kind, channels[:size], origin)
+                if self.signed and field.kind == "pseudoscalar":
+                    value = value + kinds.read(self.geo.stored, "scalar", channels[:1])
+                objects.append(value)
                 channels = channels[size:]
             out[field.name] = torch.cat(objects, -1)
         return out
+
+
+def _points_are_odd(geo: Geometry) -> bool:
+    """Whether a mirror through a point turns the multivector of that point into its negative."""
+    if "point" not in geo.kinds or geo.point == "relative":
+        return False
+    point = geo.embed_point(torch.zeros(len(geo.axes), dtype=torch.float64))
+    return bool(torch.allclose(geo.symmetry.act(geo.algebra[geo.axes[-1]], point), -point))
 
 
 def _pack(geo: Geometry, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
@@ -156,7 +217,7 @@ def _pack(geo: Geometry, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
         (field.name, part, occupied)
         for field in fields
         for _ in range(field.count)
-        for part, occupied in zip(kinds.parts(geo, field.kind), kinds.grades(geo, field.kind), strict=True)
+        for part, occupied in zip(kinds.parts(geo, field.part), kinds.grades(geo, field.part), strict=True)
     ]
     taken: list[set[int]] = []
     channel: dict[int, int | None] = {}

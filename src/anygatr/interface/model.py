@@ -1,8 +1,6 @@
 """Coordinates in, coordinates out: a network between named fields of R^d."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
@@ -10,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.sight import require_sight
 from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
@@ -33,23 +32,39 @@ def model(
     origin: str | None = "mean",
     reinsert: Sequence[str] = (),
     unit: Unit = "data",
+    pool: str = "mean",
+    invariants: bool = True,
+    init: str = "balanced",
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
 
     `geo` is a geometry or the name of one in 3D. A field's kind is one of `spaces.kinds.KINDS`, or "scalar*5" for five of
     them side by side. `per` says whether targets belong to each "token" or to each "sample", for all or {name: ...}.
+    What belongs to a sample is the "mean" of what its tokens say, or with `pool="sum"` their sum: for targets that grow with
+    the number of tokens, such as an energy. Positions are means either way.
     `origin` is the point subtracted before embedding and added to what is read: the "mean" of the positions, their mean
     weighted by a scalar field of that name, the mean of another field of positions, or None. `reinsert` names fields fed
     again to every query and key. `unit` is the length that is 1 for the network: a number, None for 1, or "data": the power
     of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
     dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
+    `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
+    lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
+    at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as published. For the network of the
+    paper pass invariants=False and init="paper".
+
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
-    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. P, without
-    the join, predicts vectors only from planes, lines or rotations: what it makes of points and vectors is zero.
+    under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. A target
+    that no weights can fit raises ValueError: P, without the join, makes vectors of planes, lines and rotations, but none of
+    points.
+    `anygatr.sight` says for each target which inputs it can depend on.
     """
-    return Model(geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, **options)
+    made = Model(
+        geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, invariants, init=init, **options
+    )
+    require_sight(made.geo, inputs, targets, invariants, origin, blocks)
+    return made
 
 
 class Model(nn.Module):
@@ -75,14 +90,20 @@ class Model(nn.Module):
         origin: str | None = "mean",
         reinsert: Sequence[str] = (),
         unit: Unit = None,
+        pool: str = "mean",
+        invariants: bool = False,  # as in checkpoints that do not say
         **options: Any,
     ):
         super().__init__()
+        unit = float(unit) if type(unit) is int else unit  # integers in a checkpoint are taken for sizes
         self.config = arguments(locals())
+        if not isinstance(invariants, bool):
+            raise ValueError(f"invariants={invariants!r} must be True or False")
         self.geo = geometry(geo) if isinstance(geo, str) else geo
-        self.inputs = Inputs(self.geo, inputs)
-        self.targets = Targets(self.geo, targets)
+        self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
+        self.targets = Targets(self.geo, targets, signed=invariants and self.inputs.have_points)
         self.per = _per(per, list(targets))
+        self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
         fields = self.geo, self.inputs, self.targets
         self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
@@ -103,26 +124,24 @@ class Model(nn.Module):
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name."""
         weights = next(self.parameters()).dtype
-        unset = isinstance(self.units, DataUnits) and self.units.values is None
-        with nullcontext() if unset else checked_together():  # units are not taken from numbers that may be wrong
+        with checked_together():
             tokens = Tokens.check(self.inputs, fields, mask, offsets)
-            if isinstance(self.units, DataUnits) and unset:
-                self.units.take_first(tokens, tokens.origin(self.inputs, self.origin))
-            tokens = replace(tokens, values=self.units.enter(tokens.values))
             first = next(iter(tokens.values.values()))
             # reduced precision is for the network alone: coordinates far from the origin would lose their digits
             with without_autocast(first):
                 origin = tokens.origin(self.inputs, self.origin)
+        if isinstance(self.units, DataUnits) and self.units.values is None:
+            self.units.take_first(tokens, origin)
         with without_autocast(first), unchecked():  # the fields have been looked at
-            x, s = self.inputs.embed(tokens.values, origin)
+            origin = self.units.position(origin)
+            x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
         with unchecked():  # fields fill the grades that the network was narrowed to, and no others
             y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets)
         with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
-                pooled = self.targets.read(tokens.pool(y), tokens.of_samples(origin))
-                out = {name: pooled[name] if self.per[name] == "sample" else value for name, value in out.items()}
+                out |= self._pooled(y, tokens, origin)
             out = self.units.leave(out)
         self.units.check_range(x, out.values())
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
@@ -159,8 +178,25 @@ class Model(nn.Module):
             "inputs": {field.name: field.kind for field in self.inputs.fields},
             "targets": {field.name: field.kind for field in self.targets.fields},
             "origin": self.origin,
+            "invariants": self.inputs.invariants,
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
+
+    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None) -> dict[str, Tensor]:
+        """The targets that belong to samples; those with a position are means, however the others are pooled."""
+        centre, found = tokens.of_samples(origin), {}
+        means = [
+            name
+            for name, per in self.per.items()
+            if per == "sample" and (self.pool == "mean" or name in self.targets.positional)
+        ]
+        if means:
+            mean = self.targets.read(tokens.pool(y), centre)
+            found = {name: mean[name] for name in means}
+        if others := [name for name, per in self.per.items() if per == "sample" and name not in means]:
+            total = self.targets.read(tokens.pool(y, self.pool), centre)
+            found |= {name: total[name] for name in others}
+        return found
 
     def _finished(self, field: Field, value: Tensor, tokens: Tokens) -> Tensor:
         """Zero at the padding, without the axis of a single number, in a dtype as wide as the coordinates'."""
@@ -181,6 +217,12 @@ class Model(nn.Module):
         if field.name not in self.inputs.positional and (field.kind, field.count) != ("scalar", 1):
             raise ValueError(f"origin={origin!r} has kind {field.kind!r}; use 'mean', None, a scalar field or a position")
         return field.name
+
+
+def _checked_pool(pool: str) -> str:
+    if pool not in ("mean", "sum"):
+        raise ValueError(f"pool={pool!r} must be 'mean', or 'sum' for targets that grow with the number of tokens")
+    return pool
 
 
 def _per(per: str | Mapping[str, str], targets: list[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Tokens:
         if offsets is not None and torch.compiler.is_exporting():
             raise ValueError("offsets cannot be exported: how tokens are grouped depends on the data; export with a mask")
         if offsets is not None:
-            return cls._packed(shaped, offsets)
+            return cls._packed(inputs, shaped, offsets)
         try:
             tokens = torch.broadcast_shapes(*(x.shape[:-1] for x in shaped.values()))
         except RuntimeError:
@@ -53,10 +53,10 @@ class Tokens:
             for name, x in expanded.items():
                 copies = x.gather(-2, first.expand(*first.shape[:-1], x.shape[-1]))
                 expanded[name] = torch.where(mask.unsqueeze(-1), x, copies)
-        return cls({name: finite(x, name) for name, x in expanded.items()}, mask)
+        return cls(_checked(inputs, expanded), mask)
 
     @classmethod
-    def _packed(cls, shaped: dict[str, Tensor], offsets: Tensor) -> "Tokens":
+    def _packed(cls, inputs: Inputs, shaped: dict[str, Tensor], offsets: Tensor) -> "Tokens":
         count = max(x.shape[0] for x in shaped.values())
         offsets = offsets.cpu() if isinstance(offsets, Tensor) else offsets
         sample = samples(offsets, count).to(next(iter(shaped.values())).device)
@@ -67,7 +67,7 @@ class Tokens:
                     f"{name} has shape {tuple(x.shape)}; packed fields have one row per token ({count}) or per sample "
                     f"({len(offsets) - 1})"
                 )
-        return cls({name: finite(x, name) for name, x in rows.items()}, None, offsets, sample)
+        return cls(_checked(inputs, rows), None, offsets.long(), sample)
 
     def origin(self, inputs: Inputs, rule: str | None) -> Tensor | None:
         """The origin of every token: "mean" of the first positions, weighted by a scalar field, or mean of a field's own."""
@@ -82,15 +82,17 @@ class Tokens:
         weights = self.values[rule].squeeze(-1)
         return inputs.geo.origin(points, weights if real is None else weights * real, self.offsets)
 
-    def pool(self, x: Tensor) -> Tensor:
-        """The mean over the real tokens of each sample of x (*tokens, channels, blades)."""
+    def pool(self, x: Tensor, pool: str = "mean") -> Tensor:
+        """The mean, or the sum, over the real tokens of each sample of x (*tokens, channels, blades)."""
         if self.sample is not None and self.offsets is not None:
             count = self.offsets.diff().to(x)[:, None, None]
-            return x.new_zeros(len(count), *x.shape[1:]).index_add(0, self.sample, x) / count
+            total = x.new_zeros(len(count), *x.shape[1:]).index_add(0, self.sample, x)
+            return total / count if pool == "mean" else total
         if self.mask is None:
-            return x.mean(-3)
+            return x.mean(-3) if pool == "mean" else x.sum(-3)
         real = self.mask.to(x)[..., None, None]
-        return (x * real).sum(-3) / real.sum(-3)
+        total = (x * real).sum(-3)
+        return total / real.sum(-3) if pool == "mean" else total
 
     def of_samples(self, origin: Tensor | None) -> Tensor | None:
         """The origin of each sample instead of each token."""
@@ -113,6 +115,8 @@ def _check_names(inputs: Inputs, values: Mapping[str, Tensor]) -> None:
 
 def _with_columns(inputs: Inputs, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Every field as (*tokens, columns): fields of one number per token may come without the last axis."""
+    floats = next((x.dtype for x in values.values() if isinstance(x, Tensor) and x.is_floating_point()), torch.float32)
+    values = {field.name: _codes(field, values[field.name], floats) for field in inputs.fields}
     rows = [(field, _floating(field.name, values[field.name]), field.columns(inputs.geo)) for field in inputs.fields]
     wide = [x.dim() for _, x, size in rows if size > 1]
     bare = not wide and not all(x.dim() and x.shape[-1] == 1 for _, x, _ in rows)
@@ -128,6 +132,33 @@ def _with_columns(inputs: Inputs, values: Mapping[str, Tensor]) -> dict[str, Ten
             )
         out[field.name] = x
     return out
+
+
+def _codes(field: Field, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Codes, which may be integers, in the floating point of the other fields."""
+    return x.to(dtype) if field.is_coded and isinstance(x, Tensor) and not x.is_complex() else x
+
+
+def _checked(inputs: Inputs, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values themselves, once they are known to be finite, and codes to be those of classes."""
+    found = {name: finite(x, name) for name, x in values.items()}
+    for field in inputs.fields:
+        if field.is_coded:
+            _check_codes(field, found[field.name])
+    return found
+
+
+def _check_codes(field: Field, x: Tensor) -> None:
+    def wrong() -> Tensor:
+        return (x != x.round()) | (x < 0) | (x >= field.count)
+
+    def error() -> ValueError:
+        return ValueError(
+            f"{field.name} has the category {x[wrong()][0].item():g}; it was declared with {field.count} classes, the codes "
+            f"0 to {field.count - 1}"
+        )
+
+    require(lambda: ~wrong().any(), error)
 
 
 def _wrong_size(field: Field, x: Tensor, size: int) -> str:

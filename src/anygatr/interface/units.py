@@ -53,6 +53,10 @@ class Units(nn.Module):
         """Input fields (*tokens, columns) in these units."""
         return {name: self._scaled(x, self.inputs[name], -1) for name, x in values.items()}
 
+    def position(self, x: Tensor | None) -> Tensor | None:
+        """A position, such as the origin, in these units."""
+        return None if x is None else x / (self.values or {}).get(LENGTH, 1.0)
+
     def leave(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Predicted fields (*tokens, columns) in the units of the data."""
         return {name: self._scaled(x, self.targets[name], 1) for name, x in values.items()}
@@ -151,9 +155,8 @@ class DataUnits(Units):
 def _parts(geo: Geometry, field: Field, free: bool) -> tuple[Part, ...]:
     """The columns of a field by unit; `free` ones have the field's own."""
     units = ROLES | ({"free": field.name} if free else {})
-    return tuple(
-        Part(units.get(role), width, role == "position") for role, width in kinds.roles(geo, field.kind) * field.count
-    )
+    roles = kinds.roles(geo, field.kind) * (1 if field.is_coded else field.count)
+    return tuple(Part(units.get(role), width, role == "position") for role, width in roles)
 
 
 def _power_of_two(parts: list[Tensor]) -> float:

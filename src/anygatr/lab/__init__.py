@@ -3,7 +3,12 @@
 `train`, `compare` and `predict` do what the commands of those names do, with the same arguments, and return rows.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# OpenMP reads this when torch loads it: threads that wait for others sleep instead of spinning. On a machine with other work
+# a thread that spins takes the core from the one it waits for, and a small step takes a hundred times longer.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -61,4 +61,6 @@ def _run(arguments: list[str] | None) -> None:
     )
     homes = dict(COMMANDS.values())
     module, function = homes[type(chosen)].split(":")
+    if chosen.threads is not None:
+        import_module("anygatr.lab.training.threads").set_threads(chosen.threads)
     getattr(import_module(module), function)(chosen)

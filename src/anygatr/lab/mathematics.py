@@ -16,6 +16,7 @@ from anygatr.equivariance.expressivity import Expressivity, expressivity
 from anygatr.equivariance.solver import LinearBasis, MultilinearBasis, linear_maps, multilinear_maps
 from anygatr.equivariance.symmetry import Symmetry, pin, spin
 from anygatr.lab.config.mathematics import AlgebraConfig, ExpressivityConfig, MapsConfig
+from anygatr.lab.system.effort import check_effort
 from anygatr.lab.system.terminal import Terminal, description_column
 from anygatr.spaces.presets import geometry
 
@@ -52,7 +53,9 @@ def show_algebra(config: AlgebraConfig) -> None:
 
 def show_maps(config: MapsConfig) -> None:
     """Every equivariant map of a geometry under a group."""
+    _check_order(config.order)
     symmetry, group = _symmetry(config.geometry, config.group)
+    check_effort(f"order {config.order} of {symmetry.algebra}", symmetry.algebra.dim, config.order)
     if config.order == 1:
         basis: LinearBasis | MultilinearBasis = linear_maps(symmetry)
     else:
@@ -79,7 +82,9 @@ def show_maps(config: MapsConfig) -> None:
 
 def show_expressivity(config: ExpressivityConfig) -> None:
     """Which maps can be built, and what is missing."""
+    _check_order(config.order)
     symmetry, group = _symmetry(config.geometry, config.group)
+    check_effort(f"order {config.order} of {symmetry.algebra}", symmetry.algebra.dim, config.order)
     if config.group is None and not all(symmetry.is_equivariant(name) for name in config.products):
         symmetry, group = _symmetry(config.geometry, "SE3")
     with _progress(f"building order {config.order}", config.json) as advance:
@@ -109,10 +114,16 @@ def print_verdict(console: Terminal, name: str, group: str, result: Expressivity
         console.print(f"  missing maps by input grades, in any order: {shown}", style="dim", highlight=False)
 
 
+def _check_order(order: int) -> None:
+    if order < 1:
+        raise ValueError(f"order={order} must be at least 1: the number of multivectors that a map takes")
+
+
 def _symmetry(name: str, group: str | None) -> tuple[Symmetry, str]:
     """The group acting on a preset or signature, and its name."""
     if re.fullmatch(r"\d+,\d+(,\d+)?", name):
         p, q, r = map(int, (name + ",0").split(",")[:3])
+        check_effort(f"G({name})", 2 ** min(p + q + r, 100))
         alg = Algebra(p, q, r)
         group = group or "pin"
         if group.lower() not in ("pin", "spin"):

@@ -12,8 +12,8 @@ from anygatr.execution import execute
 from anygatr.networks import border
 from anygatr.networks.config import arguments
 from anygatr.networks.regions import compile_regions
-from anygatr.nn import init
 from anygatr.nn.block import Block
+from anygatr.nn.init import INPUT, STARTS
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 from anygatr.ops.batch import Batch, join_reference
@@ -29,8 +29,9 @@ class GATr(nn.Module):
     `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
     token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
-    bilinear layer; `scalar_gelu` is "exact" or "tanh". With `stored`, x and y are on the blades of the stream
-    (`geometry.basis`), as `model` embeds and reads them, not on the algebra's. `config` keeps the arguments.
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
+    with unit variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
+    `model` embeds and reads them, not on the algebra's. `config` keeps the arguments.
     """
 
     layout = "tokens"
@@ -56,9 +57,12 @@ class GATr(nn.Module):
         scalar_gelu: str = "exact",
         reinsert_s: Sequence[int] = (),
         stored: bool = False,
+        init: str = "paper",
     ):
         super().__init__()
         self.config = arguments(locals())
+        if init not in STARTS:
+            raise ValueError(f"init={init!r} is unknown; choose from {', '.join(map(repr, STARTS))}")
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
         head = None if head is None else Width(*head)
         check_size(hidden, blocks)
@@ -69,7 +73,7 @@ class GATr(nn.Module):
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
         self.basis = border.ChangeOfBasis(geometry, stored)
-        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(init.INPUT,))
+        self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(INPUT,))
         self.blocks = nn.ModuleList(
             Block(
                 geometry,
@@ -89,6 +93,8 @@ class GATr(nn.Module):
             for _ in range(blocks)
         )
         self.linear_out = EquiLinear(geometry, hidden, outputs)
+        if init == "balanced":
+            self._balance()
 
     def forward(
         self,
@@ -112,6 +118,12 @@ class GATr(nn.Module):
         for block in self.blocks:
             x, s = call(block, x, s, batch)
         return call(self.linear_out, x, s)
+
+    def _balance(self) -> None:
+        """Unit variance behind every layer; the stream, to which each block adds as much, is divided at the end."""
+        for layer in self.modules():
+            if isinstance(layer, EquiLinear):
+                layer.balance(1 / max(len(self.blocks), 1) if layer is self.linear_out else 1.0)
 
     def _recomputed(self, layer: nn.Module, *arguments: Any) -> Stream:
         """Blocks are run again in the backward pass instead of keeping what they need for it."""

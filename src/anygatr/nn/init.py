@@ -1,4 +1,8 @@
-"""How equivariant linear layers start: the paper's two schemes, every factor computed from the basis of maps."""
+"""How equivariant linear layers start: the paper's two schemes, every factor computed from the basis of maps; and balanced.
+
+The paper's layers give outputs of variance 1/3, those behind attention a hundredth of that. What an output needs several
+products for starts small then, as small times small. Balanced layers keep variance 1 throughout.
+"""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -10,6 +14,7 @@ from torch import Tensor
 from anygatr.equivariance.solver import LinearBasis
 
 SCHEMES = ("kaiming", "identity")
+STARTS = ("paper", "balanced")
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,11 @@ DEFAULT = Variant()
 INPUT = Variant(scheme="kaiming")
 SMALL = Variant(gain=0.1)  # the residual stream passes the first attention layers almost unchanged
 ALMOST_UNIT = Variant(gain=0.5, scalar=1.0)  # a product whose right factor is close to 1 starts close to the identity
+
+
+def balancing(variant: Variant, variance: float) -> Variant:
+    """What takes a layer that started with a variant to another variance: uniform weights give 1/3."""
+    return Variant(gain=sqrt(3 * variance) / (variant.gain if variant is SMALL else 1.0))
 
 
 def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:

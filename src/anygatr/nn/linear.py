@@ -43,6 +43,7 @@ class EquiLinear(Layer):
         self.s_to_s = nn.Parameter(torch.empty(outputs.s, inputs.s))
         self.bias_mv = nn.Parameter(torch.zeros(invariants, outputs.mv)) if bias else None
         self.bias_s = nn.Parameter(torch.zeros(outputs.s)) if bias else None
+        self.variants = tuple(variants)
         self.reset_parameters(variants)
         for parameter in self.parameters():
             parameter.requires_grad_(parameter.numel() > 0)  # an empty one gets no gradient, which DDP takes for an error
@@ -65,6 +66,12 @@ class EquiLinear(Layer):
             init.uniform_(self.bias_s, fan)
         for part, variant in enumerate(variants):
             self._vary(variant, part, len(variants))
+
+    @torch.no_grad()
+    def balance(self, variance: float = 1.0) -> None:
+        """Start with outputs of this variance for inputs of variance 1, instead of 1/3, and no layer small."""
+        for part, variant in enumerate(self.variants):
+            self._vary(init.balancing(variant, variance), part, len(self.variants))
 
     def forward(
         self, x: Float[Tensor, "k *tokens c_in"], s: Float[Tensor, "*tokens s_in"]

@@ -95,7 +95,10 @@ class Linear(Op):
     parameter_names = ("weight", "s_to_mv", "mv_to_s", "s_to_s", "bias_mv", "bias_s")
 
     def tables(self) -> dict[str, Tensor]:
-        """The combinations of maps that take each blade to itself, then those of all other entries, with their blades."""
+        """The combinations of maps that take each blade to itself, then those of all other entries, with their blades.
+
+        `sources` ends with the invariant blades that scalars read, so that one gather serves both.
+        """
         plan = self.plan
         mixing = torch.tensor(plan.mixing, dtype=torch.float64).reshape(len(plan.mixing), -1)
         others = [e for e in plan.entries if e.target != e.source]
@@ -103,7 +106,9 @@ class Linear(Op):
         for row, e in [*((e.target, e) for e in plan.entries if e.target == e.source), *enumerate(others, plan.blades)]:
             combinations[row] += mixing[:, e.weight] * e.factor
         return {
-            "sources": torch.tensor([e.source for e in others], dtype=torch.int64),
+            "sources": torch.tensor(
+                [e.source for e in others] + [plan.invariant[j] for j in self._inner], dtype=torch.int64
+            ),
             "targets": torch.tensor([e.target for e in others], dtype=torch.int64),
             "outer": torch.tensor([plan.invariant[j] for j in plan.outer], dtype=torch.int64),
             "combinations": combinations,
@@ -117,13 +122,16 @@ class Linear(Op):
         c_out, c_in, _ = weights.mv.shape
         flat = x.flatten(1, -2)
         effective = (combinations @ weights.mv.flatten(0, 1).T).view(len(combinations), c_out, c_in).transpose(1, 2)
-        y = flat @ effective[: plan.blades]
+        own, others = effective.split((plan.blades, len(targets)))
+        y, read = flat @ own, None
         if len(sources):
-            y.index_add_(0, targets, flat.index_select(0, sources) @ effective[plan.blades :])
+            moved, read = flat.index_select(0, sources).split((len(targets), len(self._inner)))
+            if len(targets):
+                y.index_add_(0, targets, moved @ others)
         if plan.outer:
             y.index_add_(0, outer, self._fed_by_scalars(s, weights))
         y = y.unflatten(1, tokens)
-        t, unused = self._scalars(x, s, weights), self._unused(weights)
+        t, unused = self._scalars(read, s, weights), self._unused(weights)
         return (y + 0 * sum(w.sum() for w in unused), t) if unused else (y, t)
 
     def _unused(self, weights: LinearWeights) -> list[Tensor]:
@@ -138,20 +146,31 @@ class Linear(Op):
             out += [weights.mv_to_s]
         return [w for w in out if w is not None and w.numel()]
 
+    @property
+    def _inner(self) -> tuple[int, ...]:
+        return self.plan.inner if self.plan.scalars else ()
+
     def _fed_by_scalars(self, s: Tensor, weights: LinearWeights) -> Float[Tensor, "j n c_out"]:
         """What scalars and biases add to the invariant blades that are written."""
-        flat, biases = s.flatten(0, -2), weights.bias_mv
-        fed = [functional.linear(flat, weights.s_to_mv[j], None if biases is None else biases[j]) for j in self.plan.outer]
-        return fed[0].unsqueeze(0) if len(fed) == 1 else torch.stack(fed)
+        outer, bias = self.plan.outer, weights.bias_mv
+        matrix = _some(weights.s_to_mv, outer).flatten(0, 1)
+        fed = functional.linear(s.flatten(0, -2), matrix, None if bias is None else _some(bias, outer).flatten())
+        return fed.unflatten(-1, (len(outer), weights.mv.shape[0])).movedim(1, 0)
 
-    def _scalars(self, x: Tensor, s: Tensor, weights: LinearWeights) -> Float[Tensor, "*tokens s_out"]:
-        """Scalars from scalars and from the invariant blades that are read."""
-        plan = self.plan
-        if not plan.scalars:
+    def _scalars(self, read: Tensor | None, s: Tensor, weights: LinearWeights) -> Float[Tensor, "*tokens s_out"]:
+        """Scalars from scalars and from the invariant blades that are read, (j, n, c_in)."""
+        if not self.plan.scalars:
             return s.new_zeros(*s.shape[:-1], len(weights.s_to_s))
-        rows = torch.cat([s, *(x[plan.invariant[j]] for j in plan.inner)], -1)
-        matrix = torch.cat([weights.s_to_s, *(weights.mv_to_s[j] for j in plan.inner)], -1)
-        return functional.linear(rows, matrix, weights.bias_s)
+        if read is None or not self._inner:
+            return functional.linear(s, weights.s_to_s, weights.bias_s)
+        rows = torch.cat([s.flatten(0, -2), read.movedim(0, 1).flatten(1)], -1)
+        matrix = torch.cat([weights.s_to_s, _some(weights.mv_to_s, self._inner).movedim(0, 1).flatten(1)], -1)
+        return functional.linear(rows, matrix, weights.bias_s).unflatten(0, s.shape[:-1])
+
+
+def _some(weights: Tensor, which: tuple[int, ...]) -> Tensor:
+    """Those of some invariant blades."""
+    return weights if len(which) == len(weights) else torch.stack([weights[j] for j in which])
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,10 @@
-"""Sparse bilinear products of multivectors: their terms as a plan, evaluated by a signed gather, a product and a sum."""
+"""Sparse bilinear products of multivectors: their terms as a plan, evaluated in few launches or term by term."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,7 +17,6 @@ from anygatr.spaces.stream_basis import ProductTerm, StreamBasis
 
 # axes: g factors, p products, k blades
 TERMS = 512  # that are gathered at once: each takes the memory of a blade
-IN_CACHE = 1 << 18  # numbers of an intermediate that stays in the caches of a CPU
 Entries = tuple[ProductTerm, ...]
 
 
@@ -113,10 +113,9 @@ class Product(Op):
         blades, tables = self.groups[-1][1], {}
         for p, term in enumerate(self.plan.terms):
             left = torch.full((blades, blades), 2 * blades, dtype=torch.int64)  # the row of zeros
-            right, met = torch.zeros(blades, blades, dtype=torch.int64), [0] * blades
-            for k, i, j, sign in term.entries:
-                left[k, met[k]], right[k, met[k]] = i if sign > 0 else blades + i, j
-                met[k] += 1
+            right = torch.arange(blades).repeat(blades, 1)
+            for k, place, i, j, sign in _placed(term.entries):
+                left[k, place], right[k, place] = i if sign > 0 else blades + i, j
             for g, (start, stop) in enumerate(self.groups):
                 tables[f"left_{p}_{g}"], tables[f"right_{p}_{g}"] = left[start:stop].flatten(), right[start:stop].flatten()
         return tables
@@ -124,13 +123,15 @@ class Product(Op):
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor]:
         """In float32 under autocast."""
         h, reference = values
-        tables, groups = iter(parameters), len(self.groups)
+        count, groups = self.plan.sizes[1], len(self.groups)
         with without_autocast(h):
             (h,) = lengthened(h)
-            factors, out = h.chunk(self.plan.sizes[1], -1), []
-            for term in self.plan.terms:
-                gathers = [(next(tables), next(tables)) for _ in range(groups)]
-                product = _evaluate(factors[term.left], factors[term.right], gathers)  # type: ignore[arg-type]
+            factors = h.unflatten(-1, (count, h.shape[-1] // count)).movedim(-2, 0).flatten(2).unbind()
+            out = []
+            for p, term in enumerate(self.plan.terms):
+                tables = parameters[2 * p * groups : 2 * (p + 1) * groups]
+                product = _evaluate(factors[term.left], factors[term.right], term.entries, tables)
+                product = product.view(*h.shape[:-1], h.shape[-1] // count)
                 out.append(product * reference.to(h.dtype) if term.odd else product)
             return (out[0] if len(out) == 1 else torch.cat(out, -1),)
 
@@ -159,20 +160,82 @@ def even(plan: ProductPlan) -> ProductPlan:
     return replace(plan, terms=tuple(term._replace(odd=False) for term in plan.terms))
 
 
-def _evaluate(a: Tensor, b: Tensor, gathers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "k *tokens c"]:
-    """sum_t (signed a)[left_kt] b[right_kt], by groups of targets k; on the CPU some numbers of each blade at a time."""
-    left, right = a.flatten(1), b.flatten(1)
-    signed = torch.cat([left, -left, torch.zeros_like(left[:1])])
-    if a.device.type != "cpu" or torch.compiler.is_compiling():
-        return _summed(signed, right, gathers).view(a.shape)
-    most = max(IN_CACHE // max((len(left) for left, _ in gathers), default=1), 1)
-    parts = zip(signed.split(most, 1), right.split(most, 1), strict=True)
-    return torch.cat([_summed(s, r, gathers) for s, r in parts], 1).view(a.shape)
+def _evaluate(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
+    """One product: term by term on a CPU, where a pass over one blade stays in the cache, elsewhere in few launches."""
+    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, entries, gathers)
 
 
-def _summed(signed: Tensor, right: Tensor, gathers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "k n"]:
-    terms = (signed.index_select(0, of_left) * right.index_select(0, of_right) for of_left, of_right in gathers)
-    return torch.cat([term.unflatten(0, (-1, len(right))).sum(1) for term in terms])
+def _by_terms(a: Tensor) -> bool:
+    return a.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _by_gathers(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
+    """sum_t (signed a)[left_kt] b[right_kt], group by group of targets k; the right blades as they are where they can be."""
+    signed, every = torch.cat([a, -a, torch.zeros_like(a[:1])]), _every_right_blade_once(entries)
+    out = []
+    for left, right in zip(gathers[::2], gathers[1::2], strict=True):
+        terms = signed.index_select(0, left).unflatten(0, (-1, len(b)))  # type: ignore[arg-type]
+        out.append((terms * (b if every else b.index_select(0, right).view_as(terms))).sum(1))  # type: ignore[arg-type]
+    return torch.cat(out)
+
+
+@lru_cache(maxsize=256)
+def _every_right_blade_once(entries: Entries) -> bool:
+    """Whether no target has two terms with one right blade, as on orthogonal blades."""
+    return len({(e.target, e.right) for e in entries}) == len(entries)
+
+
+def _placed(entries: Entries) -> Iterator[tuple[int, int, int, int, int]]:
+    """(target, place, left, right, sign): a term is at the place of its right blade or, if some share one, in order."""
+    every, met = _every_right_blade_once(entries), Counter[int]()
+    for k, i, j, sign in entries:
+        yield k, j if every else met[k], i, j, sign
+        met[k] += 1
+
+
+class _ByTerms(torch.autograd.Function):
+    """out_k = sum over entries (k, i, j, sign) of sign a_i b_j, saving nothing but a and b.
+
+    It is linear in each, so its derivatives of any order are itself with the roles of the three blades exchanged.
+    """
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, entries: Entries) -> Tensor:
+        """The sums, blade by blade."""
+        left, right, sums = a.unbind(), b.unbind(), dict[int, Tensor]()
+        for k, i, j, sign in entries:
+            if k in sums:
+                sums[k].addcmul_(left[i], right[j], value=sign)
+            else:
+                sums[k] = (left[i] if sign > 0 else -left[i]) * right[j]
+        return torch.stack([sums[k] if k in sums else torch.zeros_like(left[k]) for k in range(len(left))])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Entries], output: Tensor) -> None:
+        """Save the factors."""
+        a, b, ctx.entries = inputs
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        """The products of the gradient with the other factor."""
+        (a, b), (grad,) = ctx.saved_tensors, grads
+        left, right = (_permuted(ctx.entries, order) for order in ((1, 0, 2), (2, 0, 1)))
+        return _ByTerms.apply(grad, b, left), _ByTerms.apply(grad, a, right), None
+
+    @staticmethod
+    def jvp(ctx: Any, da: Tensor, db: Tensor, _: None) -> Tensor:
+        """The product rule."""
+        a, b = ctx.saved_tensors
+        return _ByTerms.apply(da, b, ctx.entries) + _ByTerms.apply(a, db, ctx.entries)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, entries: Entries) -> tuple[Tensor, int]:
+        """The mapped axis becomes one more behind the blades."""
+        pairs = zip((a, b), in_dims, strict=False)
+        a, b = (t.unsqueeze(1).expand(-1, info.batch_size, *t.shape[1:]) if d is None else t.movedim(d, 1) for t, d in pairs)
+        return _ByTerms.apply(a, b, entries), 1
 
 
 @lru_cache(maxsize=256)

@@ -103,9 +103,14 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 def twice_differentiable(fast: Attend, slow: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """fast(q, k, v), whose gradient cannot be differentiated, with the second derivatives of slow(q, k, v)."""
     recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-    if not recorded or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if not recorded or torch.compiler.is_compiling():
         return fast(q, k, v)
-    return _Twice.apply(fast, slow, q, k, v)
+    try:
+        return _Twice.apply(fast, slow, q, k, v)
+    except RuntimeError as error:  # function transforms refuse it, and differentiate the fast way themselves
+        if "functorch" not in str(error):
+            raise
+        return fast(q, k, v)
 
 
 class _Twice(torch.autograd.Function):

@@ -19,7 +19,7 @@ class Kind:
 
     A "position" or "length" is divided by the one unit of length of the data, a "free" piece by a unit of its own; an
     "invariant" is standardised, the only role that may be shifted; a "pseudo" is divided but never shifted, because it
-    changes sign under mirrors; a "direction" or "rotor" is left alone. What has no columns is no kind of data."""
+    changes sign under mirrors; a "direction", "rotor" or "code" is left alone. What has no columns is no kind of data."""
     exists: Callable[[Space], bool]
     """Which spaces have it."""
     embed: Callable[..., Tensor]
@@ -38,6 +38,9 @@ class Kind:
     """The inverse of `divide`."""
     move: Callable[..., Pieces] | None = None
     """(geo, moved pieces, matrix, translation) to its pieces, where moving each piece by itself is not enough."""
+    coded: bool = False
+    """Whether its column is a code, 0, 1, ..., of so many classes as the declaration says: "category*14". Each class is a
+    scalar, 1 for the tokens of that class and 0 for others, and so has a learned vector in the first linear map."""
     synonyms: tuple[str, ...] = ()
     """Words that people write for it."""
     note: str = ""

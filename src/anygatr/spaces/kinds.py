@@ -29,6 +29,14 @@ TABLE: dict[str, Kind] = {
         extract=vectors.extract_scalar,
         synonyms=("float", "number", "mass", "charge", "energy"),
     ),
+    "category": Kind(
+        columns=(("code", "code"),),
+        exists=existence.anywhere,
+        embed=vectors.embed_scalar,
+        extract=vectors.extract_scalar,
+        coded=True,
+        synonyms=("class", "species", "element", "type", "atomic_number", "onehot", "one_hot"),
+    ),
     "pseudoscalar": Kind(
         columns=(("pseudoscalar", "pseudo"),),
         exists=existence.anywhere,
@@ -157,7 +165,7 @@ def lookup(kind: str) -> Kind:
 
 def existing(space: Space) -> tuple[str, ...]:
     """The kinds of objects that a space can represent without loss."""
-    return tuple(name for name, kind in TABLE.items() if kind.exists(space))
+    return tuple(name for name, kind in TABLE.items() if kind.exists(space) and not kind.coded)
 
 
 def refusal(space: Space, kind: str) -> str:
@@ -197,7 +205,7 @@ def roles(geo: HasSpace, kind: str) -> tuple[tuple[str, int], ...]:
 def parts(geo: HasSpace, kind: str) -> tuple[str, ...]:
     """The kinds this one becomes: itself where the geometry has it, its substitute elseexistence."""
     entry, known = lookup(kind), existing(geo.space)
-    if kind in known:
+    if kind in known or entry.coded:
         return (kind,)
     placed = {"point"} & set(entry.pieces)  # a plane without points to measure from has no offset either
     if not entry.substitute or not {*entry.substitute, *placed} <= set(known):

@@ -54,6 +54,11 @@ def positive(space: Space, x: Tensor) -> Tensor:
     return x.abs()
 
 
+def one_of_two(space: Space, x: Tensor) -> Tensor:
+    """Codes 0 and 1."""
+    return (x > 0).to(x)
+
+
 def unit(space: Space, x: Tensor) -> Tensor:
     """Quaternions of length one; angles as they are."""
     return x if space.dim == 2 else torch.nn.functional.normalize(x, dim=-1)
@@ -80,6 +85,7 @@ class Piece:
 
 PIECES: dict[str, Piece] = {
     "scalar": Piece("number", stay),
+    "code": Piece("number", stay, one_of_two),
     "radius": Piece("number", stay, positive),
     "pseudoscalar": Piece("number", mirror),
     "vector": Piece("vector", turn),

@@ -62,6 +62,8 @@ class EmbeddingTables:
     """All matrices of a space's embeddings. They act on rows: y = x @ matrix. None where a space has no use for one."""
 
     split: Split
+    squares: Float[Tensor, " d"]
+    """The squares of the axes."""
     one: Float[Tensor, " k"]
     pseudoscalar: Float[Tensor, " k"]
     infinity: Float[Tensor, " k"]
@@ -106,6 +108,7 @@ class EmbeddingTables:
         inverse = algebra.reverse(algebra.pseudoscalar) * algebra.metric[-1]
         return cls(
             split=split,
+            squares=torch.tensor(split.space.squares, dtype=torch.float64),
             one=algebra["1"],
             pseudoscalar=algebra.pseudoscalar,
             infinity=infinity,
@@ -121,10 +124,6 @@ class EmbeddingTables:
             unflip=algebra.right(inverse).T if invertible else None,
             turns=_turns(split.space, [axis for axis in axes if axis != time]),
         )
-
-    def on(self, device: torch.device) -> "EmbeddingTables":
-        """The same on a device."""
-        return _on(self, device)
 
     def stored_in(self, basis: StreamBasis) -> "EmbeddingTables":
         """The tables of multivectors on the blades of another basis."""
@@ -146,6 +145,10 @@ class EmbeddingTables:
             **read,
             **changed,
         )
+
+    def on(self, device: torch.device) -> "EmbeddingTables":
+        """The same on a device."""
+        return _on(self, device)
 
 
 def _on(part: Any, device: torch.device) -> Any:

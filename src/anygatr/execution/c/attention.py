@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from ctypes import CDLL, Structure, byref, c_double, c_long, c_void_p, cast
 from functools import lru_cache
-from typing import Any
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -125,52 +125,46 @@ def _library(op: Attention, width: int, real: torch.dtype) -> CDLL:
 
 def tables_of(op: Attention, width: int, real: torch.dtype) -> str:
     """The generated.h of attention for heads of `width` channels: its features, its blades and those that are mixed."""
-    features, blades = op.features, op.blades
-    values = Inner(op.mixed, (1.0,) * len(op.mixed))
-    sizes = {"BLADES": blades, "HEAD": width, "MIXED": values.size, "COMPARED": sum(f.size for f in features)}
+    features, blades = op.features, range(op.blades)
+    compared = sum(f.size for f in features)
+    sizes = {"BLADES": op.blades, "HEAD": width, "MIXED": len(op.mixed), "COMPARED": compared}
     sizes["LEARNED"] = sum(f.learned for f in features)
+    places = list(accumulate((f.size for f in features), initial=0))
+    inner = [(f, place) for f, place in zip(features, places, strict=False) if isinstance(f, Inner)]
+    queries = [(place + j, blade, 1.0) for f, place in inner for j, blade in enumerate(f.blades)]
+    keys = [(p + j, b, sign) for f, p in inner for j, (b, sign) in enumerate(zip(f.key_blades, f.signs, strict=True))]
+    distances = _distances(features, places, {blade for _, blade, _ in queries})
     read = {blade for f in features for blade in f.blades}  # type: ignore[attr-defined]
     lists = {
-        "QUERY(INNER, DISTANCE)": _rows(features, False),
-        "KEY(INNER, DISTANCE)": _rows(features, True),
-        "VALUE(INNER)": _rows((values,), True),
-        "QUERY_UNREAD(ZERO)": [f"ZERO({b})" for b in range(blades) if b not in read],
-        "VALUE_UNREAD(ZERO)": [f"ZERO({b})" for b in range(blades) if b not in op.mixed],
-    } | {f"AXES_{n}(M)": axes for n, axes in enumerate(_axes(features))}
-    return header(real, **sizes) + "".join(f"#define {name} {' '.join(items)}\n" for name, items in lists.items())
+        "QUERY_BLADES": _blades(queries),
+        "KEY_BLADES": _blades(keys),
+        "VALUE_BLADES": _blades([(place, blade, 1.0) for place, blade in enumerate(op.mixed)]),
+        "UNREAD": ", ".join(str(b) for b in blades if b not in read),
+        "VALUE_UNREAD": ", ".join(str(b) for b in blades if b not in op.mixed),
+        **distances,
+    }
+    return header(real, **sizes) + "".join(f"#define {name} {text}\n" for name, text in lists.items())
 
 
-def _assigns(features: Sequence[Any], key: bool) -> list[list[str]]:
-    """How each feature writes the gradients of its blades: the first one for a blade writes it, later ones add to it."""
-    begun: set[int] = set()
-    out = []
-    for feature in features:
-        blades = feature.key_blades if key else feature.blades
-        out.append(["+=" if blade in begun or blade in blades[:i] else "=" for i, blade in enumerate(blades)])
-        begun.update(blades)
-    return out
+def _blades(entries: Sequence[tuple[int, int, float]]) -> str:
+    """Numbers that are one blade: place, blade, whether its gradient is added to another number's, factor."""
+    begun, out = set[int](), list[str]()
+    for place, blade, factor in entries:
+        out.append(f"{{{place}, {blade}, {int(blade in begun)}, {factor}}}")
+        begun.add(blade)
+    return ", ".join(out)
 
 
-def _rows(features: Sequence[Any], key: bool) -> list[str]:
-    """Each feature with the place of its first number in a row."""
-    out, place, learned = list[str](), 0, 0
-    for n, (feature, assigns) in enumerate(zip(features, _assigns(features, key), strict=True)):
-        if isinstance(feature, Inner):
-            blades = feature.key_blades if key else feature.blades
-            for j, (blade, sign, assign) in enumerate(zip(blades, feature.signs, assigns, strict=True)):
-                out.append(f"INNER({place + j}, {blade}, {sign if key else 1.0}, {assign})")
-        else:
-            out.append(f"DISTANCE(AXES_{n}, {place}, {feature.weight}, {feature.eps}, {learned}, {assigns[0]})")
-        place += feature.size
-        learned += feature.learned
-    return out
-
-
-def _axes(features: Sequence[Any]) -> list[list[str]]:
-    """The coordinates of each distance: axis, blade, sign; nothing for other features."""
-    out: list[list[str]] = [[] for _ in features]
-    for axes, feature, (_, *assigns) in zip(out, features, [a or [""] for a in _assigns(features, False)], strict=True):
+def _distances(features: Sequence[Feature], places: Sequence[int], begun: set[int]) -> dict[str, str]:
+    """The macros of distances, and of each one's axes; `begun` has the blades whose gradients are written before."""
+    calls, axes = list[str](), dict[str, str]()
+    for n, (feature, place) in enumerate(zip(features, places, strict=False)):
         if isinstance(feature, Distance):
-            coordinates = zip(feature.coordinates, feature.signs, assigns, strict=True)
-            axes += [f"M({j}, {blade}, {sign}, {assign})" for j, (blade, sign, assign) in enumerate(coordinates)]
-    return out
+            learned = sum(f.learned for f in features[:n])
+            read = feature.blades
+            weight, *assigns = ("+=" if blade in begun or blade in read[:i] else "=" for i, blade in enumerate(read))
+            calls.append(f"D(AXES_{n}, {place}, {feature.weight}, {feature.eps}, {learned}, {weight})")
+            listed = enumerate(zip(feature.coordinates, feature.signs, assigns, strict=True))
+            axes[f"AXES_{n}(M)"] = " ".join(f"M({j}, {blade}, {sign}, {assign})" for j, (blade, sign, assign) in listed)
+            begun |= set(feature.blades)
+    return axes | {"DISTANCES(D)": " ".join(calls)}

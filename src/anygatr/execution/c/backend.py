@@ -34,10 +34,11 @@ class CBackend:
         real = values[0].dtype
         if real not in REALS or not values[0].is_cpu or not build.available() or autocast_type(values[0]) is not None:
             return False
-        if not all(type(t) in PLAIN and t.dtype is real and t.is_cpu and 0 not in t.shape[:-1] for t in values):
-            return False
-        read = [parameters[p] for p in kernel_parameters(program)]
-        return all(type(t) in PLAIN and t.dtype is real and t.is_cpu for t in read) and not transformed([*values, *read])
+        given = [*values, *(parameters[p] for p in kernel_parameters(program))]
+        for t in given:
+            if type(t) not in PLAIN or t.dtype is not real or not t.is_cpu:
+                return False
+        return not any(0 in t.shape[:-1] for t in values) and not transformed(given)
 
     def run(
         self,
@@ -64,13 +65,13 @@ def _run(
     known, grad = dict(enumerate(values)), torch.is_grad_enabled()
     inputs = zip(program.inputs, values, strict=True)
     differentiable = grad and any(name == "reference" and t.requires_grad for name, t in inputs)
-    named = dict(zip(program.parameters, parameters, strict=True))
     for item in schedule(program, differentiable):
         if isinstance(item, Segment):
             given = [*(known[i] for i in item.inputs), *(parameters[p] for p in item.parameters)]
             keep = watch is not None or (grad and any(t.requires_grad for t in given))
             made = SegmentFunction.apply(item, batch, parameters, keep, watch, *given)
         else:
+            named = dict(zip(program.parameters, parameters, strict=True))
             made = item.op.run([known[i] for i in item.inputs], [name and named[name] for name in item.parameters], batch)  # type: ignore[misc]
             if watch is not None:
                 watch(item, made)

@@ -6,14 +6,19 @@ impossible, `available` is false, `reason` says why, and one warning says so, to
 
 import atexit
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,9 @@ SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "
 SANITIZE_VARIABLE = "ANYGATR_SANITIZE"
 """The environment variable that switches sanitisers on; Python must then run with libasan preloaded, see `make sanitize`."""
 TIMEOUT = 1200.0 if os.environ.get(SANITIZE_VARIABLE) else 120.0  # seconds that a compiler may take
+
+PATIENCE = 2.0  # seconds of compiling after which a line says what is going on
+FRESH = 10.0  # seconds within which a directory may not have been locked yet
 
 FAILURES = (OSError, subprocess.SubprocessError, RuntimeError)  # the last where the user has no home directory
 
@@ -113,7 +121,7 @@ def _build(path: Path, sources: tuple[str, ...], generated: str, flags: tuple[st
     """Compile in a directory of its own; the library appears whole, and its digest after it."""
     compiler = _compiler()
     assert compiler is not None
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as scratch:
+    with _scratch(path.parent) as scratch:
         Path(scratch, "generated.h").write_text(generated)
         files = [str(SOURCES / name) for name in sources]
         objects = [Path(name).with_suffix(".o").name for name in sources]
@@ -128,11 +136,41 @@ def _build(path: Path, sources: tuple[str, ...], generated: str, flags: tuple[st
             os.replace(file, target)
 
 
+@contextmanager
+def _scratch(cache: Path) -> Iterator[str]:
+    """A directory to build in, locked as long as its process lives; those of processes that were killed are removed."""
+    for old in cache.glob("build-*"):
+        with suppress(OSError), (old / "lock").open("a") as lock:
+            if time.time() - old.stat().st_mtime > FRESH:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch, Path(scratch, "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield scratch
+
+
 def _run(command: list[str], directory: str | None = None) -> bytes:
     """What a compiler says; what is preloaded into Python, a sanitiser perhaps, is not for it."""
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    options: dict[str, Any] = {"cwd": directory, "env": environment, "timeout": TIMEOUT, "stdin": subprocess.DEVNULL}
-    return subprocess.run(command, check=True, capture_output=True, **options).stdout
+    options: dict[str, Any] = {"cwd": directory, "env": environment, "stdin": subprocess.DEVNULL}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
+        try:
+            try:
+                out, error = process.communicate(timeout=min(PATIENCE, TIMEOUT))
+            except subprocess.TimeoutExpired:
+                _say_once(f"anygatr: building C kernels, which are kept in {_cache()}")
+                out, error = process.communicate(timeout=max(TIMEOUT - PATIENCE, 0))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, out, error)
+    return out
+
+
+@lru_cache(maxsize=1)
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _intact(path: Path) -> bool:

@@ -165,7 +165,7 @@ def forward(
         *own, reference, y, t = addresses(given)
         weights, others = (WeightPointers(*own), (None, None)) if attend is None else (WeightPointers(), own)
         tables = None if plan is None else addressof(plan), None if prologue is None else addressof(prologue)
-        width = LinearWidth(*widths)
+        width = _width(*widths)
         stages.append(StageStruct(*tables, attend, weights, *others, *settings, reference, y, t, is_side, blades, width))
     count = tokens.numel()
     run = _function("pipeline", x.dtype, 6, 6)
@@ -188,18 +188,27 @@ def backward(
     grad_residual: Streams = (None, None),
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, s and the weights; those of x and s, with `grad_residual` added, only if they are wanted."""
-    grads = [t.new_empty(t.shape) if wants_inputs else None for t in (x, s)]
-    grads += [None if w is None else w.new_empty(w.shape) for w in weights]
+    grads = [_like(t) if wants_inputs else None for t in (x, s)]
+    grads += [None if w is None else _like(w) for w in weights]
     given = ready((*weights[:4], x, s, join_reference, grad_y, grad_t, *grad_residual, *grads))
     places = addresses(given)
     (c_out, c_in, _), (s_out, s_in) = weights[0].shape, weights[3].shape  # type: ignore[union-attr]
     tables, prologue = tables_of(plan), prologue_tables(before, plan.blades, x.dtype, c_in, True)
     io, found = LinearBackwardIO(*places[4:13]), WeightPointers(*places[13:])
-    width, parameters = LinearWidth(c_in, s_in, c_out, s_out), WeightPointers(*places[:4])
+    width, parameters = _width(c_in, s_in, c_out, s_out), WeightPointers(*places[:4])
     run, count = _function("linear_backward", x.dtype, 6, 2), s.shape[:-1].numel()
     structs = (tables, prologue, width, parameters, io, found)
     calls.call(run, given, *map(byref, structs), count, _threads(count))
     return tuple(grads)
+
+
+def _like(t: Tensor) -> Tensor:
+    return torch.empty_like(t, memory_format=torch.contiguous_format)
+
+
+@lru_cache(maxsize=256)
+def _width(*sizes: int) -> LinearWidth:
+    return LinearWidth(*sizes)
 
 
 def _threads(tokens: int) -> int:

@@ -1,14 +1,14 @@
 """The prologue of a linear map as C takes it: enumerations, the norm's tables, the functions of products."""
 
-from ctypes import POINTER, Structure, c_long, c_void_p, cast
+from ctypes import POINTER, Structure, c_long, c_void_p
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
 from anygatr.execution.c.norm import NormTables
 from anygatr.execution.c.norm import tables_of as norm_tables
-from anygatr.execution.c.product import lanes, product_library
+from anygatr.execution.c.product import ProductTables, kernel
 from anygatr.ops.norm import NormPlan
 from anygatr.ops.product import ProductPlan
 
@@ -16,8 +16,12 @@ AS_THEY_ARE, NORM, GATE, PRODUCTS = range(4)
 SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
 
 
-class Prologue(NamedTuple):
-    """What a linear map does to its inputs first: multivectors normalised, gated or multiplied, scalars likewise."""
+@dataclass(frozen=True, eq=False)
+class Prologue:
+    """What a linear map does to its inputs first: multivectors normalised, gated or multiplied, scalars likewise.
+
+    Equal to itself alone: its tables are looked up in every call.
+    """
 
     norm: NormPlan | None = None
     gate: bool = False
@@ -34,6 +38,8 @@ class PrologueTables(Structure):
         ("norm", POINTER(NormTables)),
         ("forward", c_void_p),
         ("backward", c_void_p),
+        ("forward_plan", POINTER(ProductTables)),
+        ("backward_plan", POINTER(ProductTables)),
     )
 
 
@@ -49,8 +55,8 @@ def tables_of(before: Prologue, blades: int, real: torch.dtype, channels: int, b
     elif before.products is not None:
         out.multivectors, plan = PRODUCTS, before.products
         out.products, out.factors, _ = plan.sizes
-        given = blades, real, lanes(channels // out.products), before.referred
-        out.forward = cast(product_library(plan, *given).product_tile, c_void_p)
+        given = blades, real, channels // out.products, before.referred
+        out.forward, out.forward_plan = kernel(plan, *given)
         if backward:
-            out.backward = cast(product_library(plan.wrt_both, *given).product_tile, c_void_p)
+            out.backward, out.backward_plan = kernel(plan.wrt_both, *given)
     return out

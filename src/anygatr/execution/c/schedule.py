@@ -179,15 +179,15 @@ def _linear(program: Program, step: Step, before: Sequence[Step], total: Step | 
     for maker in before:
         if isinstance(maker.op, Product):
             referred = any(term.odd for term in maker.op.plan.terms)
-            prologue = prologue._replace(products=maker.op.plan, referred=referred)
+            prologue = replace(prologue, products=maker.op.plan, referred=referred)
             x, reference = maker.inputs
             continue
         if x == maker.outputs[0]:
             x = maker.inputs[0]
-            prologue = prologue._replace(norm=maker.op.plan) if isinstance(maker.op, Norm) else prologue._replace(gate=True)
+            prologue = replace(prologue, norm=maker.op.plan) if isinstance(maker.op, Norm) else replace(prologue, gate=True)
         if s == maker.outputs[1]:
             s = maker.inputs[1]
-            prologue = prologue._replace(scalars="norm" if isinstance(maker.op, Norm) else maker.op.scalars)  # type: ignore[attr-defined]
+            prologue = replace(prologue, scalars="norm" if isinstance(maker.op, Norm) else maker.op.scalars)  # type: ignore[attr-defined]
     outputs, residual = step.outputs, None
     if total is not None:
         outputs, residual = total.outputs, total.inputs[:2]

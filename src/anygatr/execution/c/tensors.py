@@ -37,7 +37,7 @@ def header(real: torch.dtype, **constants: object) -> str:
 
 def kernels(real: torch.dtype) -> ctypes.CDLL:
     """The library that every geometry shares."""
-    return build.library(("linear.c", "pipeline.c"), header(real))
+    return build.library(("linear.c", "pipeline.c", "product_table.c"), header(real))
 
 
 def table(kind: Any, values: Iterable[Any]) -> Any:

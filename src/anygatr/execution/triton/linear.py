@@ -9,9 +9,9 @@ from torch import Tensor
 
 from anygatr.execution.triton import linear_kernels, norm_kernels
 from anygatr.execution.triton.launch import LANGUAGE, call, precision, sum_type, tile
-from anygatr.execution.triton.linear_tables import LinearTables, Widths, linear_tables
+from anygatr.execution.triton.linear_tables import PackedTables, Widths, linear_tables
 from anygatr.execution.triton.norm_tables import norm_members
-from anygatr.execution.triton.schedule import LinearKernel, Prologue
+from anygatr.execution.triton.schedule import LinearKernel, LoadModes
 from anygatr.ops.linear import Linear
 from anygatr.ops.precision import autocast_type
 
@@ -59,7 +59,7 @@ def backward(
     shapes = (len(x), *s.shape[:-1], widths.c_out), (*s.shape[:-1], widths.s_out)
     gy, gt = (x.new_zeros(shape) if g is None else g.contiguous() for g, shape in zip(grads, shapes, strict=True))
     gx, gs = torch.empty_like(x), torch.empty_like(s)
-    _linear(gy, gt, saved.statistics, saved.packed, tables.backward, (), (gx, gs), Prologue(), short, True)
+    _linear(gy, gt, saved.statistics, saved.packed, tables.backward, (), (gx, gs), LoadModes(), short, True)
     own = _weight_gradients(kernel, x, s, gy, gt, saved.statistics, widths, tables, weights, short)
     gx, gs = _through_prologue(kernel.prologue, gx, gs, x, s, saved.statistics, real)
     kept = [g.to(r.dtype) for g, r in zip((gy, gt), residual, strict=False)]
@@ -74,7 +74,7 @@ def _linear(
     reads: Sequence[Tensor],
     residual: Sequence[Tensor],
     results: tuple[Tensor, Tensor],
-    prologue: Prologue,
+    prologue: LoadModes,
     short: torch.dtype | None,
     transposed: bool,
 ) -> None:
@@ -107,7 +107,7 @@ def _weight_gradients(
     gt: Tensor,
     statistics: Tensor,
     widths: Widths,
-    tables: LinearTables,
+    tables: PackedTables,
     weights: Sequence[Tensor | None],
     short: torch.dtype | None,
 ) -> list[Tensor | None]:
@@ -136,7 +136,7 @@ def _weight_gradients(
 
 
 def _through_prologue(
-    prologue: Prologue, gx: Tensor, gs: Tensor, x: Tensor, s: Tensor, statistics: Tensor, real: torch.dtype
+    prologue: LoadModes, gx: Tensor, gs: Tensor, x: Tensor, s: Tensor, statistics: Tensor, real: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Gradients of what the map read as gradients of what the prologue read."""
     mv, scalars = bool(x.shape[-1]) and prologue.mv, bool(s.shape[-1]) and prologue.s
@@ -169,7 +169,7 @@ def _through_prologue(
     return out_x, out_s
 
 
-def _statistics(prologue: Prologue, x: Tensor, s: Tensor, real: torch.dtype) -> Tensor:
+def _statistics(prologue: LoadModes, x: Tensor, s: Tensor, real: torch.dtype) -> Tensor:
     """What normalises each token; empty where nothing is normalised."""
     tokens = s.shape[:-1].numel()
     if "norm" not in (prologue.mv, prologue.s):
@@ -194,7 +194,7 @@ def _statistics(prologue: Prologue, x: Tensor, s: Tensor, real: torch.dtype) -> 
     return out
 
 
-def _packed(weights: Sequence[Tensor | None], tables: LinearTables, real: torch.dtype) -> Tensor:
+def _packed(weights: Sequence[Tensor | None], tables: PackedTables, real: torch.dtype) -> Tensor:
     """Effective weights, then all others, one behind the other."""
     mv, *others = (None if w is None else w.detach().to(real) for w in weights)
     assert mv is not None
@@ -215,11 +215,11 @@ def _widths(weights: Sequence[Tensor | None]) -> Widths:
     return Widths(mv.shape[1], s_to_s.shape[1], mv.shape[0], s_to_s.shape[0])
 
 
-def _tables(kernel: LinearKernel, widths: Widths, like: Tensor) -> LinearTables:
+def _tables(kernel: LinearKernel, widths: Widths, like: Tensor) -> PackedTables:
     return linear_tables(kernel.plan, widths, not kernel.missing[-1], WEIGHT, sum_type(like), like.device)
 
 
-def _modes(prologue: Prologue) -> dict[str, int]:
+def _modes(prologue: LoadModes) -> dict[str, int]:
     return {"MV": MV[prologue.mv], "SCALARS": SCALARS[prologue.s]}
 
 

@@ -50,7 +50,7 @@ class WeightTiles(NamedTuple):
     factors: Float[Tensor, " p"]
 
 
-class LinearTables(NamedTuple):
+class PackedTables(NamedTuple):
     """Tables for results, for gradients of inputs, and for gradients of weights; `size` numbers are packed."""
 
     forward: Reads
@@ -75,7 +75,7 @@ class _Layout(NamedTuple):
 @lru_cache(maxsize=256)
 def linear_tables(
     plan: LinearPlan, widths: Widths, biased: bool, tile: int, real: torch.dtype, device: torch.device
-) -> LinearTables:
+) -> PackedTables:
     """The tables on a device, moved once; factors in the type that sums are taken in."""
     at = _layout(plan, widths, biased)
     invariant, k = plan.invariant, plan.blades
@@ -95,7 +95,7 @@ def linear_tables(
             fed["backward"][invariant[j]] = at.mv_to_s[j]
         fed["forward"][k] = fed["backward"][k] = at.s_to_s
         fed["bias"][k] = at.bias_s
-    return LinearTables(
+    return PackedTables(
         _reads(forward, fed["forward"], fed["bias"] if biased else {}, real, device),
         _reads(backward, fed["backward"], {}, real, device),
         _weight_tiles(plan, widths, biased, at, tile, real, device),

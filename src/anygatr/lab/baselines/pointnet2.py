@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.lab.baselines.neighbours import PerMesh, array, farthest_points, nearest, padded, samples, spacing, within
-from anygatr.lab.data.kinds import roles
+from anygatr.lab.data.kinds import is_category, roles
 from anygatr.lab.data.task import Task
 
 RATIOS = (0.2, 0.25, 0.25, 0.25, 0.25, 0.25)
@@ -107,6 +107,8 @@ def _place(task: Task) -> str:
     place = next((name for name, kind in task.inputs.items() if kind == "point"), None)
     if place is None or task.per != "token":
         raise ValueError(f"model='pointnet2' needs a point and predicts for each token; the task has {task}")
+    if coded := next((name for name, kind in task.inputs.items() if is_category(kind)), None):
+        raise ValueError(f"model='pointnet2' takes no categories, but {coded!r} is one; choose another model, for example E")
     if all(role == "position" for kind in task.inputs.values() for role, _ in roles(kind, task.dim)):
         raise ValueError(f"model='pointnet2' needs an input besides positions; the task has {task.inputs}")
     return place

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from anygatr.lab.baselines.ragged import pad
-from anygatr.lab.data.kinds import columns
+from anygatr.lab.data.kinds import columns, encoded, encoded_width
 from anygatr.lab.data.task import Task
 
 NORMS = ("token", "sample")
@@ -22,19 +22,19 @@ class Transformer(nn.Module):
     weights start as PyTorch starts them.
     """
 
-    def __init__(self, task: Task, channels: int, blocks: int, heads: int, norm: str = "token"):
+    def __init__(self, task: Task, channels: int, blocks: int, heads: int, norm: str = "token", pool: str = "mean"):
         super().__init__()
         if channels % heads:
             raise ValueError(f"heads={heads} must divide the {channels} channels; try s={heads * max(1, channels // heads)}")
-        self.task = task
+        self.task, self.pool = task, pool
         self.sizes = [columns(kind, task.dim) for kind in task.targets.values()]
-        self.linear_in = nn.Linear(sum(columns(kind, task.dim) for kind in task.inputs.values()), channels)
+        self.linear_in = nn.Linear(sum(encoded_width(kind, task.dim) for kind in task.inputs.values()), channels)
         self.blocks = nn.ModuleList(TransformerBlock(channels, heads, norm) for _ in range(blocks))
         self.linear_out = nn.Linear(channels, sum(self.sizes))
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
         """The predicted fields by name; dense with an optional mask of real tokens, or packed with offsets."""
-        rows = [_with_columns(fields[name], columns(kind, self.task.dim)) for name, kind in self.task.inputs.items()]
+        rows = [encoded(kind, fields[name], self.task.dim) for name, kind in self.task.inputs.items()]
         x = torch.cat(rows, -1).to(self.linear_in.weight.dtype)
         if offsets is not None:
             x, mask = pad(x, offsets)
@@ -43,7 +43,11 @@ class Transformer(nn.Module):
             x = block(x, mask)
         x = self.linear_out(x)
         if self.task.per == "sample":
-            x = x.mean(-2) if mask is None else (x * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
+            real = None if mask is None else mask.unsqueeze(-1)
+            if self.pool == "sum":
+                x = x.sum(-2) if real is None else (x * real).sum(-2)
+            else:
+                x = x.mean(-2) if real is None else (x * real).sum(-2) / real.sum(-2)
         elif offsets is not None:
             x = x[mask]
         found = zip(self.task.targets, x.split(self.sizes, -1), strict=True)
@@ -79,7 +83,3 @@ class TransformerBlock(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         seen = None if mask is None else mask[:, None, None, :]
         return self.merge(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(-2))
-
-
-def _with_columns(x: Tensor, width: int) -> Tensor:
-    return x.unsqueeze(-1) if width == 1 else x

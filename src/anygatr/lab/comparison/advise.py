@@ -1,19 +1,20 @@
-"""Advise on a geometry without training: what it can represent of the data, mirrors, expressivity, cost."""
+"""Advise on a geometry without training: what it can represent, reach and see, mirrors, expressivity, cost."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from rich import box
 from rich.table import Table
 
 from anygatr.costs import summary
 from anygatr.interface.model import model
+from anygatr.interface.sight import TargetSight, sight
 from anygatr.lab.config.commands import AdviseConfig
 from anygatr.lab.data.kinds import parse_fields
 from anygatr.lab.report.theory import theory
+from anygatr.lab.system.effort import check_effort
 from anygatr.lab.system.terminal import Terminal
 from anygatr.nn.width import Width
 from anygatr.spaces import kinds
@@ -34,14 +35,18 @@ class Verdict:
     group: str
     fields: dict[str, str]
     """For each field: exact, what stands for it, or why it cannot be represented."""
+    targets: dict[str, str]
+    """For each target: from which order and depth on it depends on the inputs, and which of them it cannot see."""
+    blind: tuple[str, ...]
+    """Inputs that some target cannot depend on, whatever the weights."""
     possible: bool
-    """Whether every field can be represented at all."""
+    """Whether every field can be represented, and every target learned, at all."""
     exact: bool
-    """Whether every field is a multivector of its own, without a substitute."""
+    """Whether every field is a multivector of its own, without a substitute, and can be learned."""
     needs_origin: bool
     """Whether translations act trivially, so that only positions relative to an origin make sense."""
     mirrors: bool
-    """Whether mirrored inputs give mirrored predictions: every field is embedded as the group acts on it."""
+    """Whether mirrored inputs always give mirrored predictions, so that what is chiral cannot be learned."""
     built: int | None
     """Bilinear equivariant maps that can be built."""
     total: int | None
@@ -69,6 +74,10 @@ def advise(config: AdviseConfig) -> list[Verdict]:
             "inputs and target must each name a field, for example --inputs position:point --target force:vector"
         )
     width = Width(config.mv, config.s)
+    for label, count in (("tokens", config.tokens), ("dim", config.dim)):
+        if count < 1:
+            raise ValueError(f"{label}={count} must be at least 1")
+    check_effort(f"advice in {config.dim} dimensions", 2 ** min(config.dim + 2, 100), seconds=12 * 2.0 ** (config.dim - 4))
     names = NAMES + SPACETIME * ("momentum" in (inputs | targets).values())
     verdicts = [_judge(geometry(name, dim=config.dim), inputs, targets, width, config.tokens) for name in names]
     sentence = recommend(verdicts)
@@ -77,6 +86,7 @@ def advise(config: AdviseConfig) -> list[Verdict]:
         return verdicts
     console = Terminal()
     console.print(_field_table(verdicts))
+    console.print(_sight_table(verdicts))
     console.print(_cost_table(verdicts, config))
     console.print(sentence, highlight=False)
     return verdicts
@@ -88,12 +98,13 @@ def recommend(verdicts: Iterable[Verdict]) -> str:
     if not able:
         return "No geometry can represent these fields; declare them as simpler kinds, such as points and vectors."
     best = min(able, key=_preference)
+    seeing = f"; it cannot see {', '.join(best.blind)}" if best.blind else ""
     reasons = ["it represents every field exactly" if best.exact else "it represents these fields, some by substitutes"]
     if best.total is not None:
         reasons += ["builds every bilinear equivariant map" if best.complete else "builds most bilinear equivariant maps"]
     reasons += ["needs no origin"] if not best.needs_origin else ["is the cheapest, but depends on the origin you choose"]
     others = [verdict for verdict in sorted(able, key=_preference) if verdict is not best]
-    text = f"Start with {best.name}: {', '.join(reasons[:-1])} and {reasons[-1]}."
+    text = f"Start with {best.name}: {', '.join(reasons[:-1])} and {reasons[-1]}{seeing}."
     if others and best.flops and others[0].flops:
         ratio = others[0].flops / best.flops
         cost = f"{ratio:.1f} times the cost" if ratio >= 1 else f"{1 / ratio:.1f} times cheaper"
@@ -101,28 +112,33 @@ def recommend(verdicts: Iterable[Verdict]) -> str:
     return text
 
 
-def _preference(verdict: Verdict) -> tuple[bool, bool, bool, float]:
-    """Nothing missing first, then no substitutes, then no origin to choose, then the cheapest."""
-    return not verdict.complete, not verdict.exact, verdict.needs_origin, verdict.flops or float("inf")
+def _preference(verdict: Verdict) -> tuple[int, bool, bool, bool, float]:
+    """Nothing unseen first, then nothing missing, then no substitutes, then no origin to choose, then the cheapest."""
+    cost = verdict.flops or float("inf")
+    return len(verdict.blind), not verdict.complete, not verdict.exact, verdict.needs_origin, cost
 
 
 def _judge(geo: Geometry, inputs: dict[str, str], targets: dict[str, str], width: Width, tokens: int) -> Verdict:
     declared = inputs | targets
     fields = {name: _representation(geo, kind) for name, kind in declared.items()}
-    known, costs = theory(geo.name, geo.dim), None
+    known, costs, seen = theory(geo.name, geo.dim), None, dict[str, TargetSight]()
     try:
+        seen = sight(geo, inputs, targets)
         costs = summary(model(geo, inputs, targets, hidden=width, blocks=BLOCKS, heads=4), tokens)
     except ValueError as problem:  # a target that this geometry cannot predict from these inputs
-        first = next(iter(targets))
-        fields[first] = fields[first] if fields[first].startswith("no:") else f"no: {problem}"
+        unlearnable = [name for name in targets if name not in seen or not seen[name].learnable] or list(targets)
+        for name in unlearnable:
+            fields[name] = fields[name] if fields[name].startswith("no:") else f"no: {problem}"
     return Verdict(
         name=geo.name,
         group=geo.group,
         fields=fields,
+        targets={name: str(seen[name]) if name in seen else fields[name] for name in targets},
+        blind=tuple(name for name in inputs if any(name in target.blind for target in seen.values())),
         possible=costs is not None,
         exact=all(text == "exact" for text in fields.values()),
         needs_origin=not bool(geo.infinity.any()) and any("point" in kinds.lookup(k).pieces for k in declared.values()),
-        mirrors=costs is not None and all(_follows_mirrors(geo, kind) for kind in declared.values()),
+        mirrors=costs is not None and all(target.follows_mirrors for target in seen.values()),
         built=known.built,
         total=known.total,
         maps=known.maps,
@@ -141,24 +157,22 @@ def _representation(geo: Geometry, kind: str) -> str:
     return "exact" if parts == (kind,) else f"as {' + '.join(parts)}"
 
 
-def _follows_mirrors(geo: Geometry, kind: str) -> bool:
-    """Whether embed(M x) = act(M, embed(x)) for a mirror M; points of projective geometry get a sign."""
-    mirror = torch.eye(len(geo.axes), dtype=torch.float64)
-    mirror[-1, -1] = -1
-    still = mirror.new_zeros(len(geo.axes))
-    x = kinds.draw(geo, kind, generator=torch.Generator().manual_seed(0))
-    moved = kinds.embed(geo, kind, kinds.move(geo, kind, x, mirror, still))
-    versor = geo.transform(mirror, still) if geo.point else geo.algebra[geo.axes[-1]]
-    acted = [geo.symmetry.act(versor, mv) for mv in kinds.embed(geo, kind, x)]
-    return all(a.allclose(b, atol=1e-9) for a, b in zip(moved, acted, strict=True))
-
-
 def _field_table(verdicts: list[Verdict]) -> Table:
     table = Table(title="What each geometry can represent", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("field", *(verdict.name for verdict in verdicts)):
         table.add_column(column)
     for field in verdicts[0].fields:
         table.add_row(field, *(verdict.fields[field].split(":")[0] for verdict in verdicts))
+    return table
+
+
+def _sight_table(verdicts: list[Verdict]) -> Table:
+    title = "What each target can depend on, with invariants: lowest order, blocks until all of it is there"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("target", *(verdict.name for verdict in verdicts)):
+        table.add_column(column)
+    for name in verdicts[0].targets:
+        table.add_row(name, *(verdict.targets[name].replace("; ", "\n") for verdict in verdicts))
     return table
 
 
@@ -169,7 +183,7 @@ def _cost_table(verdicts: list[Verdict], config: AdviseConfig) -> Table:
         table.add_column(column, justify="left" if not column else "right")
     rows: dict[str, list[Any]] = {
         "group": [v.group for v in verdicts],
-        "mirrors": ["followed" if v.mirrors else "not followed" for v in verdicts],
+        "mirrors": ["always followed" if v.mirrors else "not followed" if v.possible else "-" for v in verdicts],
         "needs origin": ["yes" if v.needs_origin else "no" for v in verdicts],
         "bilinear maps": [f"{v.built} of {v.total}" if v.total is not None else "not solved" for v in verdicts],
         "linear maps": [v.maps for v in verdicts],

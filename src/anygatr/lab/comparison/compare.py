@@ -54,9 +54,10 @@ def compare(config: CompareConfig) -> Path:
     with owned(directory):
         spec = spec_of(config, config.normalise, config.unit)
         data = spec.load()
-        warn_of_unseen_count(data)
+        warn_of_unseen_count(data, config.pool or "mean")
         plan = ComparisonPlan.start(config, spec, data, command_line("compare", config))
-        jobs = [Job(directory, spec, recipe, plan.command, threads_each(config.jobs)) for recipe in plan.recipes()]
+        threads = config.threads or threads_each(config.jobs)
+        jobs = [Job(directory, spec, recipe, plan.command, threads) for recipe in plan.recipes()]
         missing = [job for job in jobs if not job.row.exists()]
         console.print(
             f"{len(jobs)} runs, {len(jobs) - len(missing)} already finished: {directory}", highlight=False, soft_wrap=True

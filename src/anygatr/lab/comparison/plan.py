@@ -1,6 +1,7 @@
 """The directory of a comparison: what is compared with what, and that it is not mistaken for another."""
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 
+from anygatr.interface.sight import UnreachableError
 from anygatr.lab.comparison.budgets import matched
 from anygatr.lab.config.commands import CompareConfig
 from anygatr.lab.config.json_files import read_json, write_json
@@ -17,12 +19,15 @@ from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows, unpack_rows
+from anygatr.lab.training.blindness import blind_to, unable
 from anygatr.lab.training.guard import contents
-from anygatr.lab.training.metrics import trivial_mse
-from anygatr.lab.training.models import build, check_names
-from anygatr.lab.training.predict import predictions, write_arrays
+from anygatr.lab.training.metrics import baseline_metrics, target_weights
+from anygatr.lab.training.mirrors import mirror_bound
+from anygatr.lab.training.models import check_names
+from anygatr.lab.training.predict import predictions
 from anygatr.lab.training.run import WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import environment
+from anygatr.lab.training.write import write_arrays
 
 FILE = "experiment.json"
 SHOWN = 4
@@ -44,9 +49,15 @@ class ComparisonPlan:
         there = _existing(directory) or {"models": [], "sizes": [], "seeds": [], "recipes": {}, "settings": {}}
         sizes = list(config.sizes or (len(data.splits["train"]),))
         origin = spec.origin(config.origin)
-        recipes = [config.recipe(model, 0, max(sizes), origin, spec.kind.preset) for model in dict.fromkeys(config.models)]
-        for recipe in recipes:
-            build(Task.of(data), recipe)  # what cannot be built is refused now, not recorded as a failure later
+        most, preset = max(sizes), spec.kind.preset
+        recipes = [config.recipe(model, 0, most, origin, preset, most) for model in dict.fromkeys(config.models)]
+        task = Task.of(data)
+        hopeless = unable(recipes, task)  # what cannot be built at all is refused now, not recorded as a failure later
+        recipes = [recipe for recipe in recipes if recipe.model not in hopeless]
+        if not recipes:
+            raise UnreachableError(next(iter(hopeless.values())))
+        for reason in hopeless.values():
+            warnings.warn(f"left out: {reason}", stacklevel=2)
         asked = _identity(config, spec, data, recipes)
         _check_same(there, asked, config.out)
         reference = [Recipe.from_json(there["recipes"][model]) for model in there["models"][:1]]
@@ -58,6 +69,9 @@ class ComparisonPlan:
         record["sizes"], record["seeds"] = _union(there["sizes"], sizes), _union(there["seeds"], range(config.seeds))
         record["recipes"] = {recipe.model: recipe.to_json() for recipe in found} | there["recipes"]
         record |= {"environment": environment(), "preliminary": config.preliminary}
+        unseen = {recipe.model: blind_to(recipe, task) for recipe in recipes}
+        record["unable"] = there.get("unable", {}) | hopeless
+        record["unseen"] = there.get("unseen", {}) | {model: names for model, names in unseen.items() if names}
         write_json(directory / FILE, record)
         unpack_rows(directory)
         return cls(directory, record)
@@ -71,7 +85,7 @@ class ComparisonPlan:
         """The recipe of every run, ordered so that whatever is finished first can be compared."""
         models, sizes, seeds = (self.record[key] for key in ("models", "sizes", "seeds"))
         starts = {model: Recipe.from_json(self.record["recipes"][model]) for model in models}
-        return [replace(starts[model], size=size, seed=seed) for seed in seeds for size in sizes for model in models]
+        return [starts[model].of(size, seed, size) for seed in seeds for size in sizes for model in models]
 
     def write_predictions(self, data: Dataset) -> None:
         """For each model, a few samples with the predictions of its best run at the largest size."""
@@ -94,7 +108,7 @@ class ComparisonPlan:
             said = predictions(run, run.module(), shown, run.recipe.batch)
             arrays |= {f"prediction/{name}": x for name, x in said.items()} | _triangles(shown)
             path = self.directory / "predictions" / f"{model}.npz"
-            write_arrays(path, {name: x.numpy() for name, x in arrays.items()})
+            write_arrays(path, arrays)
 
 
 def _triangles(data: Dataset) -> dict[str, torch.Tensor]:
@@ -168,12 +182,22 @@ def _union(first: list[Any], second: Iterable[Any]) -> list[Any]:
 def _describe(spec: DataSpec, data: Dataset) -> dict[str, Any]:
     low, high = int(data.counts.min()), int(data.counts.max())
     train = data.split("train")
-    evaluation = data.split("eval" if "eval" in data.splits else "val")
-    return spec.describe() | {
-        "dim": data.dim,
-        "tokens": int(torch.median(data.counts)) if low != high else low,
-        "fields": data.input_kinds,
-        "targets": data.target_kinds,
-        "per": data.per,
-        "trivial_mse": trivial_mse(train, evaluation),
-    }
+    evaluated = "eval" if "eval" in data.splits else "val"
+    parts = {name: data.split(name) for name in dict.fromkeys((evaluated, "val"))}
+    baselines = baseline_metrics(train, parts, target_weights(train))
+    bound = mirror_bound(parts[evaluated], target_weights(train))
+    return (
+        spec.describe()
+        | {
+            "dim": data.dim,
+            "tokens": int(torch.median(data.counts)) if low != high else low,
+            "fields": data.input_kinds,
+            "targets": data.target_kinds,
+            "per": data.per,
+            "trivial_mse": min(
+                baselines[evaluated][name]["mse"] for name in ("mean", "stay") if name in baselines[evaluated]
+            ),
+            "baselines": {"eval" if name == evaluated else name: numbers for name, numbers in baselines.items()},
+        }
+        | ({} if bound is None else {"mirror_bound": bound})
+    )

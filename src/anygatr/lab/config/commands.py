@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from anygatr.lab.config.recipe import Precision, Preset, Recipe, recipe
+from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, Start, recipe
+from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
+Logger = Literal["tensorboard", "mlflow", "wandb"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class FitOptions:
     paper_arteries: the same for artery walls. Default: laptop, and arteries for artery files."""
     steps: int | None = None
     """Updates of the weights."""
+    epochs: float | None = None
+    """Passes over the training samples, instead of steps."""
     batch: int | None = None
     """Samples in a batch."""
     lr: float | None = None
@@ -70,22 +74,53 @@ class FitOptions:
     validate_every: int | None = None
     """Steps between validations."""
     patience: int | None = None
-    """Stop after so many validations without a new best. Default: train to the last step."""
+    """Stop after so many validations without a new best; 0: train to the last step. Default: 6 in `train` on your own files,
+    else 0."""
+    pool: Pool | None = None
+    """Targets of whole samples are the mean of what their tokens say, or the sum, for those that grow with the number of
+    tokens, such as an energy."""
+    conservative: bool = False
+    """Predict forces as the gradient of the energy that is predicted beside them: --target energy:scalar forces:vector."""
+    weight_decay: float | None = None
+    """Pull of all weights towards zero, decoupled from the gradient, for example 0.01."""
+    dropout: float | None = None
+    """Share of a GATr's channels that are dropped in training, for example 0.1."""
+    invariants: bool | None = None
+    """Give GATrs what is invariant in a token's own fields, such as lengths. Default: with laptop only."""
+    init: Start | None = None
+    """How the weights of GATrs start: paper, as published, or balanced. Default: balanced with laptop, else paper."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
     unit: float | None = None
     """Length that is 1 for the network. It matters: attention learns to tell neighbours apart where their distance is about
     one. Default: the distance between neighbours, to a power of two; without normalising, the data's own unit."""
 
-    def recipe(self, model: str, seed: int, size: int | None, origin: str | None, preset: Preset = "laptop") -> Recipe:
-        """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen."""
-        names = ("steps", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "clip", "regulariser", "ema", "precision")
-        changes = {name: getattr(self, name) for name in (*names, "validate_every", "patience")}
-        return replace(recipe(self.preset or preset, model, seed=seed, size=size, **changes), origin=origin)
+    def recipe(
+        self,
+        model: str,
+        seed: int,
+        size: int | None,
+        origin: str | None,
+        preset: Preset = "laptop",
+        samples: int | None = None,
+        patience: int | None = None,
+    ) -> Recipe:
+        """The complete recipe of one run, with the origin that its data call for and the preset if none was chosen.
+
+        `samples` is the number of training samples, which epochs are counted in; `patience` holds if none was chosen.
+        """
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(f"epochs={self.epochs} and steps={self.steps} were both given; choose one of them")
+        sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool", "conservative")
+        fit = ("clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout", "invariants", "init")
+        names = (*sizes, *fit)
+        start = recipe(self.preset or preset, model, **{name: getattr(self, name) for name in names})
+        waits = patience if self.patience is None else self.patience or None
+        return replace(start, origin=origin, patience=waits).of(size, seed, samples or size or 1)
 
 
 @dataclass(frozen=True)
-class TrainConfig(FitOptions, DataOptions):
+class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Train one model; stopped and started again with the same command, it continues to the same bits."""
 
     model: str = "C"
@@ -96,10 +131,11 @@ class TrainConfig(FitOptions, DataOptions):
     """Use only the first samples of the training split."""
     seed: int = 0
     """Of the initial weights and the order of samples."""
-    threads: int | None = None
-    """CPU threads; default: all cores. Part of what makes a run repeatable bit for bit."""
+    log: tuple[Logger, ...] = ()
+    """Write metrics also to tensorboard, mlflow (MLFLOW_TRACKING_URI, else files in the run's directory) or wandb (offline,
+    unless WANDB_MODE says otherwise)."""
     tensorboard: bool = False
-    """Write TensorBoard events beside metrics.jsonl."""
+    """The same as --log tensorboard."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -107,7 +143,7 @@ class TrainConfig(FitOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(ThreadOptions):
     """Evaluate a run's best weights on every split of its data, or of another file with the same fields."""
 
     run: Positional[str]
@@ -125,7 +161,7 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True)
-class CertifyConfig:
+class CertifyConfig(ThreadOptions):
     """Measure how equivariant a trained model is, layer by layer and generator by generator."""
 
     run: Positional[str]
@@ -135,7 +171,7 @@ class CertifyConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig:
+class PredictConfig(ThreadOptions):
     """Predict with a run's best weights for the samples of a new file, which needs no targets."""
 
     run: Positional[str]
@@ -143,13 +179,16 @@ class PredictConfig:
     data: str
     """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
-    """Where to write the predicted fields: .npz or .h5; .vtp for surfaces, several of which are numbered."""
+    """Where to write the predicted fields: .npz, .h5 or .csv; .vtp for surfaces, several of which are numbered."""
     batch: int | None = None
     """Samples at a time; default: 64, one surface."""
     inlet: tuple[float, float, float] | None = None
     """Of a surface, a point near the centre of its inlet cap, in the file's unit."""
     scale: float = 1.0
     """Of a surface, centimetres in the file's unit: 0.1 for millimetres."""
+    extensions: bool = True
+    """Of a surface, whether its ends are straight extensions of four diameters, as those of training: these are cut off and
+    not predicted. With --no-extensions all of it is predicted."""
     inflow: float | None = None
     """Of artery walls, the mean velocity at the inlet in cm/s, where the run was trained on varying ones."""
     memory: float | None = None
@@ -159,7 +198,7 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
-class CompareConfig(FitOptions, DataOptions):
+class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     """Train models x sizes x seeds side by side; killed and started again with the same command, it continues."""
 
     models: tuple[str, ...] = ("E", "P", "iP", "C", "transformer")
@@ -183,7 +222,7 @@ class CompareConfig(FitOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class DemoConfig:
+class DemoConfig(ThreadOptions):
     """A small comparison of E, P, iP, C and a Transformer on one or two clusters of stars and planets, in minutes."""
 
     out: str = "runs/demo"
@@ -191,7 +230,7 @@ class DemoConfig:
 
 
 @dataclass(frozen=True)
-class AdviseConfig:
+class AdviseConfig(ThreadOptions):
     """Which geometry to choose, without training: what can be represented, mirrors, expressivity, cost."""
 
     inputs: tuple[str, ...] = ("position:point", "velocity:vector", "mass:scalar")

@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from anygatr.lab.config.threads import ThreadOptions
+
 Product = Literal["geometric", "outer", "join"]
 
 
 @dataclass(frozen=True)
-class AlgebraConfig:
+class AlgebraConfig(ThreadOptions):
     """Show the blades, the metric and the product table of G(p, q, r)."""
 
     p: Positional[int]
@@ -25,7 +27,7 @@ class AlgebraConfig:
 
 
 @dataclass(frozen=True)
-class MapsConfig:
+class MapsConfig(ThreadOptions):
     """Solve for every equivariant map of a geometry and print it as a formula, with counts per grade."""
 
     geometry: Annotated[Positional[str], arg(metavar="GEOMETRY")]
@@ -39,7 +41,7 @@ class MapsConfig:
 
 
 @dataclass(frozen=True)
-class ExpressivityConfig:
+class ExpressivityConfig(ThreadOptions):
     """Find out which equivariant maps products and linear maps can build, and name what is missing."""
 
     geometry: Annotated[Positional[str], arg(metavar="GEOMETRY")]

@@ -1,5 +1,6 @@
 """Recipes: everything that decides a training run besides its data, and the presets they start from. Imports no torch."""
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
@@ -11,6 +12,10 @@ LARGEST = 10**15
 """Of every other integer."""
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
+Pool = Literal["mean", "sum"]
+Start = Literal["paper", "balanced"]
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init")
+"""Settings that the first runs did not have."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,22 @@ class Recipe:
     """Of the initial weights and the order of samples."""
     size: int | None = None
     """Training samples used, the first of the split; default: all."""
+    invariants: bool = False
+    """Whether GATrs get what is invariant in a token's own fields as scalars; the paper's do not."""
+    init: Start = "paper"
+    """How the weights of GATrs start: "balanced", or "paper" as published."""
     patience: int | None = None
     """Validations without a new best after which training stops before its last step; default: it never does."""
+    pool: Pool = "mean"
+    """What targets of whole samples are of what their tokens say: the mean, or the sum for those that grow with them."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay, as in AdamW; 0 is Adam."""
+    dropout: float = 0.0
+    """Share of the channels of a GATr that are dropped behind each attention and MLP in training."""
+    conservative: bool = False
+    """Whether forces are the gradient of the energy that is predicted with them."""
+    epochs: float | None = None
+    """Passes over the training samples from which the steps were counted, if they were."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,13 +85,28 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be positive")
-        for name in ("mv", "s", "regulariser", "seed"):
+        if self.epochs is not None and not self.epochs > 0:
+            raise ValueError(f"epochs={self.epochs} must be positive")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must lie in [0, 1)")
+        if self.pool not in ("mean", "sum"):
+            raise ValueError(f"pool={self.pool!r} is unknown; choose 'mean' or 'sum'")
+        for name in ("mv", "s", "regulariser", "seed", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema={self.ema} must be a decay in [0, 1), for example 0.999; 0 switches it off")
         if self.precision not in ("32", "bf16"):
             raise ValueError(f"precision={self.precision!r} is unknown; choose '32' or 'bf16'")
+        if self.init not in get_args(Start):
+            raise ValueError(f"init={self.init!r} is unknown; choose from {', '.join(map(repr, get_args(Start)))}")
+
+    def of(self, size: int | None, seed: int, samples: int) -> "Recipe":
+        """The same recipe for so many training samples and a seed; epochs, where they were asked for, decide the steps."""
+        if self.epochs is None:
+            return replace(self, size=size, seed=seed)
+        steps = max(1, math.ceil(self.epochs * samples / min(self.batch, samples)))
+        return replace(self, size=size, seed=seed, steps=steps)
 
     @property
     def interval(self) -> int:
@@ -85,8 +119,9 @@ class Recipe:
         return self.lr * (self.lr_end / self.lr) ** (step // stair * stair / self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a run's configuration file; no patience is left out, so that older files stay the same."""
-        return {name: value for name, value in asdict(self).items() if name != "patience" or value is not None}
+        """Plain values for a run's configuration file; newer settings are left out at their defaults, as in older files."""
+        newer = {field.name: field.default for field in fields(self) if field.name in NEWER}
+        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Recipe":
@@ -117,7 +152,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 2_400, "batch": 16, "lr": 3e-3, "lr_end": 1e-4},
         "validate_every": 200,
     },
-    "laptop": {"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+    "laptop": {
+        **{"blocks": 2, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 32, "lr": 3e-3, "lr_end": 1e-3},
+        **{"invariants": True, "init": "balanced"},
+    },
     "arteries": {"blocks": 4, "mv": 8, "s": 32, "heads": 4, "steps": 3_000, "batch": 1, "lr": 3e-3, "lr_end": 1e-4},
     "paper_arteries": {"blocks": 10, "mv": 8, "s": 32, "heads": 4, "steps": 200_000, "batch": 8, "lr": 3e-4, "lr_end": 3e-6},
 }

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from anygatr.lab.config.threads import ThreadOptions
+
 
 @dataclass(frozen=True)
-class ReportConfig:
+class ReportConfig(ThreadOptions):
     """Turn the rows of a comparison into one self-contained HTML file."""
 
     directory: Annotated[Positional[Path], arg(metavar="DIRECTORY")]

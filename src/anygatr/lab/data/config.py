@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from tyro.conf import Positional, arg, subcommand
 
+from anygatr.lab.config.threads import ThreadOptions
 from anygatr.lab.data.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -15,14 +16,14 @@ else:
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(ThreadOptions):
     """Make one of the data sets that the laboratory knows."""
 
     what: Settings
 
 
 @dataclass(frozen=True)
-class InspectConfig:
+class InspectConfig(ThreadOptions):
     """Say what is in a .npz or .h5 file, propose kinds for its fields, and warn about what will hurt."""
 
     path: Annotated[Positional[str], arg(metavar="FILE")]

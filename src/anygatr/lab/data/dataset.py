@@ -1,6 +1,6 @@
 """Dataset: named fields of samples in memory, what the n-body, artery and user's data all become."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
@@ -9,6 +9,18 @@ import torch
 from torch import Tensor
 
 from anygatr.lab.data.kinds import nearest
+
+
+@dataclass(frozen=True, eq=False)
+class WholeSurface:
+    """A surface as it is in its file, of which a sample has only some vertices."""
+
+    points: Tensor
+    """(N, 3), in the file's unit."""
+    faces: Tensor
+    """(M, 3)."""
+    kept: Tensor
+    """(n,): the vertex that each token of the sample is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +35,7 @@ class Dataset:
     fields: dict[str, Tensor]
     """Inputs and targets by name."""
     kinds: dict[str, str]
-    """The kind of each field: point, vector, scalar, ..."""
+    """The kind of each field: point, vector, scalar, ..., or several side by side: scalar*5."""
     targets: tuple[str, ...]
     """Which of the fields are to be predicted."""
     dim: int
@@ -38,8 +50,14 @@ class Dataset:
     """The tokens that count for loss and metrics, (B, n) or (N,) of bool; all by default."""
     faces: tuple[Tensor, ...] | None = None
     """The triangles (m, 3) of each sample, where its tokens are the nodes of a surface."""
+    surface: WholeSurface | None = None
+    """Of a single sample that was read from a surface file, that surface."""
     reinsert: tuple[str, ...] = ()
     """Input fields that attention should see again in every block."""
+    vocabulary: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
+    """The classes of each category in the order of their codes, where a file holds names or numbers of its own."""
+    token_targets: tuple[str, ...] = ()
+    """With per="sample", those of the targets that belong to tokens nevertheless, such as forces beside an energy."""
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values()))) if self.offsets is None else len(self.offsets) - 1
@@ -77,7 +95,7 @@ class Dataset:
         counts = self.counts[samples]
         offsets = _cumulate(counts)
         tokens = torch.arange(int(offsets[-1])) + (self.offsets[samples] - offsets[:-1]).repeat_interleave(counts)
-        fields = {k: v[samples if self._is_per_sample(k) else tokens] for k, v in self.fields.items()}
+        fields = {k: v[samples if self.is_per_sample(k) else tokens] for k, v in self.fields.items()}
         scored = None if self.scored is None else self.scored[tokens]
         return replace(self, fields=fields, offsets=offsets, scored=scored, faces=faces, splits={})
 
@@ -98,7 +116,7 @@ class Dataset:
         if self.offsets is None or len(self.counts.unique()) != 1:
             return self
         shape = (len(self), int(self.counts[0]))
-        fields = {k: v if self._is_per_sample(k) else v.unflatten(0, shape) for k, v in self.fields.items()}
+        fields = {k: v if self.is_per_sample(k) else v.unflatten(0, shape) for k, v in self.fields.items()}
         scored = None if self.scored is None else self.scored.unflatten(0, shape)
         return replace(self, fields=fields, offsets=None, scored=scored)
 
@@ -106,7 +124,7 @@ class Dataset:
         """The same samples as packed tokens with offsets."""
         if self.offsets is not None:
             return self
-        fields = {k: v if self._is_per_sample(k) else v.flatten(0, 1) for k, v in self.fields.items()}
+        fields = {k: v if self.is_per_sample(k) else v.flatten(0, 1) for k, v in self.fields.items()}
         scored = None if self.scored is None else self.scored.flatten(0, 1)
         return replace(self, fields=fields, offsets=_cumulate(self.counts), scored=scored)
 
@@ -117,6 +135,7 @@ class Dataset:
             fields={names.get(k, k): v for k, v in self.fields.items()},
             kinds={names.get(k, k): v for k, v in self.kinds.items()},
             targets=tuple(names.get(k, k) for k in self.targets),
+            token_targets=tuple(names.get(k, k) for k in self.token_targets),
         )
 
     def batch(self) -> dict[str, Tensor]:
@@ -137,8 +156,21 @@ class Dataset:
             if len(samples) == size or not drop_last:
                 yield self.select(samples).batch()
 
-    def _is_per_sample(self, name: str) -> bool:
-        return self.per == "sample" and name in self.targets
+    def is_per_sample(self, name: str) -> bool:
+        """Whether a field has a row per sample."""
+        return self.per == "sample" and name in self.targets and name not in self.token_targets
+
+    def part(self, targets: Iterable[str]) -> "Dataset":
+        """The same data with these of the targets alone, which all belong to tokens or all to samples."""
+        kept, left = tuple(targets), [name for name in self.targets if name not in set(targets)]
+        return replace(
+            self,
+            fields={name: x for name, x in self.fields.items() if name not in left},
+            kinds={name: kind for name, kind in self.kinds.items() if name not in left},
+            targets=kept,
+            token_targets=(),
+            per="token" if set(kept) <= set(self.token_targets) else self.per,
+        )
 
 
 def join_splits(parts: Mapping[str, Dataset]) -> Dataset:

@@ -101,7 +101,9 @@ def _unit(role: str, x: Tensor, length: float) -> tuple[float, float]:
         case "free" | "pseudo":
             return 0.0, _power_of_two(float(x.square().mean().sqrt()))
         case "invariant":
-            return float(x.mean()), _power_of_two(float(x.std(correction=0)))
+            mean, spread = float(x.mean()), float(x.std(correction=0))
+            # equal numbers seem to differ from their mean, by rounding
+            return mean, _power_of_two(spread if spread > 1e-12 * abs(mean) else 0.0)
         case _:
             return 0.0, 1.0
 
@@ -128,7 +130,7 @@ def _columns(data: Dataset, names: Mapping[str, str], role: str) -> list[tuple[T
     samples = torch.arange(len(data))
     tokens = samples.repeat_interleave(data.counts)
     return [
-        (x, samples if data.per == "sample" and name in data.targets else tokens)
+        (x, samples if data.is_per_sample(name) else tokens)
         for name in names
         for found, x in _by_role(data, name)
         if found == role

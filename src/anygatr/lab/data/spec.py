@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,6 +35,8 @@ class DatasetKind(Protocol):
     """The preset of a run that names none."""
     origin: str = "mean"
     """The origin of a run that names none: "mean", or a field of weights."""
+    patience: int | None = None
+    """The patience of `anygatr train` where none is asked for."""
     normalise: bool = True
     """Whether fields are brought to order one in a run that does not say."""
     units: Mapping[str, str] = {}
@@ -67,6 +69,10 @@ class DatasetKind(Protocol):
         """How to give inputs that a file for prediction lacks, as the end of an error message."""
         return ""
 
+    def refusal(self, found: Sequence[tuple[str, float, str]]) -> str | None:
+        """Why data whose inputs lie so far outside the range of training, as `range.outside` says, are not predicted on."""
+        return None
+
     def make(self, config: Any, bar: Progress) -> str:
         """Make the data set of a `config`, showing progress; returns what to say about it."""
         raise ValueError(f"{self.name} data are not made here")
@@ -94,6 +100,8 @@ class DataSpec:
     """The length that is 1 for the network, where it was given."""
     memory: float | None = None
     """Gigabytes that reading may take, where they were given; no part of what a run is."""
+    vocabulary: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
+    """The classes of categories that a run was trained on; a new run takes those of its data. Stored with its task."""
 
     def load(self) -> Dataset:
         """Read the data."""

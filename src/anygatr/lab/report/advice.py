@@ -102,7 +102,8 @@ def _accuracy(experiment: ComparisonResults, names: dict[str, Look], size: int) 
         return f"{text}."
     second, r = ranked[1][0], ratio(ranked[1][1], error)
     known = "a clear difference" if r.is_clear else "within seed noise"
-    verdict = known if r.low is not None else "one seed cannot tell whether by chance"
+    few = "one seed" if min(len(error), len(ranked[1][1])) == 1 else "two seeds"
+    verdict = known if r.low is not None else f"{few} cannot tell whether by chance"
     return f"{text}; next {names[second].label}, {times(r)} that: {verdict}."
 
 

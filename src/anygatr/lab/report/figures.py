@@ -78,7 +78,7 @@ def learning_figure(experiment: ComparisonResults) -> Figure:
         if view:
             views[f"{size:,} samples"] = view
     caption = f"Thick: validation error. Thin and dotted: training loss. {_bands(experiment)} Dashed: the error of "
-    caption += "predicting without learning; a double click shows what is far above it."
+    caption += "predicting without learning on the validation set; a double click shows what is far above it."
     return Figure("learning", "Learning curves", caption if views else "No run recorded its learning curve.", views)
 
 
@@ -115,8 +115,9 @@ def shift_figure(experiment: ComparisonResults) -> Figure:
 
 def equivariance_figure(experiment: ComparisonResults) -> Figure:
     """How far each trained model is from equivariance."""
-    spreads = {model: experiment.measure(model, "equivariance") for model in experiment.models}
-    found = {model: values for model, values in spreads.items() if values}
+    seeing = [model for model in experiment.models if not experiment.is_blind(model)]
+    spreads = {model: experiment.measure(model, "equivariance") for model in seeing}
+    found = {model: values for model, values in spreads.items() if values and values.low > FLOOR}
     if not found:
         return Figure("equivariance", "Equivariance", "No run measured its equivariance.", {})
     caption = "Relative change of the prediction when a system is moved before instead of after it, in float32. "
@@ -172,11 +173,12 @@ def _learning(experiment: ComparisonResults, size: int) -> FigureView | None:
         rows.append([styles[model].label, f"{end:,.0f}", tail, measured(error[end])])
     if not traces:
         return None
-    if experiment.trivial is not None:
-        traces.append(level(experiment.trivial, [0, last]))
+    trivial = experiment.no_learning("val")  # of the split that the curves are of
+    if trivial is not None:
+        traces.append(level(trivial, [0, last]))
     heights = [y for trace in traces for y in trace["y"]]
     step = {"title": {"text": "training step"}, "rangemode": "tozero", "automargin": True, "separatethousands": True}
-    return FigureView(traces, {"xaxis": step, "yaxis": _error_axis(heights, experiment.trivial)}, rows)
+    return FigureView(traces, {"xaxis": step, "yaxis": _error_axis(heights, trivial)}, rows)
 
 
 def _error_axis(heights: list[float], trivial: float | None) -> dict:

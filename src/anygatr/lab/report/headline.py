@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from anygatr.lab.report.mirrors import mirror_caveats
 from anygatr.lab.report.palette import Look, is_algebra, looks
 from anygatr.lab.report.ranking import best_algebra, by_error
 from anygatr.lab.report.rows import ComparisonResults
-from anygatr.lab.report.spread import Spread, ratio
+from anygatr.lab.report.spread import ENOUGH, Spread, ratio
+from anygatr.lab.report.unseen import unseen_caveats
 from anygatr.lab.report.wording import count, listing, measured, number, times
 
 BARELY = 1.1  # a smaller factor below the error without learning is not worth a number
@@ -51,9 +53,13 @@ def caveats(experiment: ComparisonResults) -> list[str]:
         found.append("Preliminary: a short run on small data, meant to show the way, not to settle the question.")
     if experiment.seeds == 1:
         found.append("One seed: nothing here says how much of a difference is chance. Add seeds before deciding.")
+    elif experiment.seeds and experiment.seeds < ENOUGH:
+        text = f"{count(experiment.seeds, 'seed')}: means are geometric, (a–b) is their range"
+        found.append(f"{text}; too few for an interval.")
     elif experiment.seeds:
         text = f"{count(experiment.seeds, 'seed')}: means are geometric, (a–b) is their range, × [a, b] a 95 % interval"
         found.append(text + (", wide with so few." if experiment.seeds < 4 else "."))
+    found += [*_blind(experiment), *unseen_caveats(experiment), *mirror_caveats(experiment)]
     budget = {"steps": "training steps", "time": "training time", "params": "numbers of parameters"}
     match = experiment.asked.get("match")
     if match in budget and experiment.finished:
@@ -65,6 +71,15 @@ def caveats(experiment: ComparisonResults) -> list[str]:
     if experiment.pending:
         found.append(f"{count(experiment.pending, 'run')} of those asked for have not finished yet.")
     return found + [f"{problem.rstrip('.')}." for problem in experiment.problems]
+
+
+def _blind(experiment: ComparisonResults) -> list[str]:
+    names = looks(experiment.models)
+    blind = [names[model].label for model in experiment.models if experiment.is_blind(model)]
+    if not blind:
+        return []
+    verb = "is" if len(blind) == 1 else "are"
+    return [f"{listing(blind)} {verb} blind here, predicting the same whatever the inputs: not ranked."]
 
 
 def _lowest(experiment: ComparisonResults, names: dict[str, Look], algebras: list[tuple[str, Spread]]) -> str:

@@ -1,8 +1,9 @@
 """One name, colour, symbol and dash for each model, the same in every figure and in every report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from anygatr.lab.config.model_names import base_name, overrides
 from anygatr.spaces.presets import PRESETS
 
 
@@ -44,11 +45,26 @@ SPARE = (
 
 def looks(models: Sequence[str]) -> dict[str, Look]:
     """The look of each model; models we do not know take the spare colours in order."""
-    strangers = [model for model in models if model not in KNOWN]
+    known = {model: KNOWN[model] for model in models if model in KNOWN}
+    known |= {model: _without_mirrors(KNOWN[base_name(model)]) for model in models if _is_chiral(model)}
+    strangers = [model for model in models if model not in known]
     spare = {model: Look(model, *SPARE[i % len(SPARE)], dash="dash") for i, model in enumerate(strangers)}
-    return {model: KNOWN.get(model) or spare[model] for model in models}
+    return {model: known.get(model) or spare[model] for model in models}
 
 
 def is_algebra(model: str) -> bool:
-    """Whether a model is a GATr, named after its preset."""
-    return model in PRESETS
+    """Whether a model is a GATr, named after its preset, with mirrors or without."""
+    return model in PRESETS or _is_chiral(model)
+
+
+def _is_chiral(model: str) -> bool:
+    """Whether a name is that of a preset with mirrors=false and nothing else changed."""
+    if base_name(model) not in PRESETS or "=" not in model:
+        return False
+    changed = overrides(model)
+    return set(changed) == {"mirrors"} and changed["mirrors"].lower() == "false" and base_name(model) in KNOWN
+
+
+def _without_mirrors(look: Look) -> Look:
+    """The colour of the preset, told apart by an open symbol and a dash."""
+    return replace(look, label=f"{look.label} without mirrors", symbol=f"{look.symbol}-open", dash="dashdot")

@@ -44,9 +44,9 @@ def rank(experiment: ComparisonResults) -> list[tuple[Criterion, dict[str, Mark]
 
 
 def by_error(experiment: ComparisonResults, size: int | None = None) -> list[tuple[str, Spread]]:
-    """Models with their evaluation error at a size (the reference), best first."""
+    """Models with their evaluation error at a size (the reference), best first; those that are blind are no rivals."""
     at = experiment.reference if size is None else size
-    errors = {model: experiment.error(model, at) for model in experiment.models}
+    errors = {model: experiment.error(model, at) for model in experiment.models if not experiment.is_blind(model)}
     return sorted(((model, error) for model, error in errors.items() if error), key=lambda pair: pair[1].mean)
 
 
@@ -109,12 +109,17 @@ def _memory(experiment: ComparisonResults) -> dict[str, Mark]:
 
 
 def _performance(experiment: ComparisonResults) -> dict[str, Mark]:
-    return _against_best({model: experiment.error(model, experiment.reference) for model in experiment.models})
+    return _against_best({model: experiment.error(model, experiment.reference) for model in _seeing(experiment)})
 
 
 def _data_efficiency(experiment: ComparisonResults) -> dict[str, Mark]:
     smallest = experiment.sizes[:1] if len(experiment.sizes) > 1 else ()
-    return _against_best({model: experiment.error(model, n) for n in smallest for model in experiment.models})
+    return _against_best({model: experiment.error(model, n) for n in smallest for model in _seeing(experiment)})
+
+
+def _seeing(experiment: ComparisonResults) -> list[str]:
+    """The models that are not blind."""
+    return [model for model in experiment.models if not experiment.is_blind(model)]
 
 
 def _against_best(spreads: dict[str, Spread | None], unit: str = "") -> dict[str, Mark]:

@@ -11,15 +11,21 @@ from anygatr.lab.config.schema import parse_json
 ROWS, PACKED = "rows", "rows.jsonl"
 """The rows of a comparison: a file per finished run while it runs, one file with a line per run where they are committed."""
 IDENTITY = ("model", "size", "seed")
+_NUMBERS = ("mse", "median", "trimmed", "rmse", "mae", "r2", "approximation", "approximation_p75", "nmae", "cosine")
+METRICS_SHAPE = {f"{name}?": {float, None} for name in _NUMBERS} | {"targets?": {str: {str: float}}}
 ROW_SHAPE = {
     **{"model": str, "size": {int, None}, "seed": int, "status": str, "error?": {str, None}, "nonfinite?": bool},
-    **{"metrics?": {str: {str: {float, None}}}, "curve?": [({float, None},) * 3], "config?": {str: Any}},
+    **{"metrics?": {str: METRICS_SHAPE}, "curve?": [({float, None},) * 3], "config?": {str: Any}},
 }
 """What is asked of a row; numbers that are missing or null were not measured."""
 EXPERIMENT_SHAPE = {
-    "data": {"fields?": {str: str}, "targets?": {str: str}, "units?": {str: str}, "dim?": int, "per?": str},
+    "data": {
+        **{"fields?": {str: str}, "targets?": {str: str}, "units?": {str: str}, "dim?": int, "per?": str},
+        **{"baselines?": {str: {str: {str: Any}}}, "mirror_bound?": {"mse": float, "share": float}},
+    },
     **{"models?": [str], "sizes?": [int], "seeds?": [int], "environment?": {str: Any}, "settings?": {str: {str: Any}}},
     "recipes?": {str: {str: Any}},
+    **{"unable?": {str: str}, "unseen?": {str: [str]}},
 }
 """What is asked of experiment.json."""
 

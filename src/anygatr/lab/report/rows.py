@@ -112,6 +112,21 @@ class ComparisonResults:
         """The error of a predictor that learned nothing."""
         return _finite(self.data.get("trivial_mse"))
 
+    def baselines(self, split: str = "eval") -> dict[str, dict[str, Any]]:
+        """What predictors without training achieve on a split, by name: mse, rmse, ...; empty where it was not recorded."""
+        return (self.data.get("baselines") or {}).get(split, {})
+
+    def no_learning(self, split: str) -> float | None:
+        """The error on a split of the best predictor that learned nothing: the mean or staying."""
+        found = [_finite(numbers.get("mse")) for name, numbers in self.baselines(split).items() if name in ("mean", "stay")]
+        known = [value for value in found if value is not None]
+        return min(known) if known else self.trivial if split == "eval" else None
+
+    def is_blind(self, model: str) -> bool:
+        """Whether predictions of a model depend on nothing, in all its finished runs at the reference size."""
+        rows = self.select(model, self.reference)
+        return bool(rows) and all(bool(row.record.get("blind")) for row in rows)
+
     def select(self, model: str, size: int) -> tuple[ResultRow, ...]:
         """The finished runs of a model at a size, by seed."""
         return tuple(row for row in self.finished if (row.model, row.size) == (model, size))

@@ -9,6 +9,8 @@ from scipy.special import stdtrit
 
 FLOOR = 1e-30  # a measured zero still has a place on a logarithmic axis
 CONFIDENCE = 0.95
+ENOUGH = 3
+"""Seeds from which on an interval is given."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times larger one spread is than another, with a confidence interval; None where one seed says nothing."""
+    """How many times larger one spread is than another, with a confidence interval; None where seeds are too few."""
 
     value: float
     low: float | None
@@ -62,9 +64,12 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def ratio(a: Spread, b: Spread) -> Ratio:
-    """mean(a) / mean(b) with Welch's interval on the logarithms, which supposes nothing about equal variances."""
+    """mean(a) / mean(b) with Welch's interval on the logarithms, which supposes nothing about equal variances.
+
+    Two seeds make no interval: their difference is one number, and the spread of one number is unknown.
+    """
     difference = fmean(a.logs) - fmean(b.logs)
-    if len(a) < 2 or len(b) < 2:
+    if len(a) < ENOUGH or len(b) < ENOUGH:
         return Ratio(exp(difference), None, None)
     parts = [variance(s.logs) / len(s) for s in (a, b)]
     total = sum(parts)
@@ -78,7 +83,7 @@ def ratio(a: Spread, b: Spread) -> Ratio:
 def interval(factors: Spread) -> Ratio:
     """The mean of factors that were measured within each run, with Student's interval on their logarithms."""
     centre = fmean(factors.logs)
-    if len(factors) < 2:
+    if len(factors) < ENOUGH:
         return Ratio(exp(centre), None, None)
     reach = float(stdtrit(len(factors) - 1, 0.5 + CONFIDENCE / 2)) * sqrt(variance(factors.logs) / len(factors))
     return Ratio(exp(centre), exp(centre - reach), exp(centre + reach))

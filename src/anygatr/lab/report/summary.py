@@ -15,7 +15,8 @@ from anygatr.lab.report.palette import looks
 from anygatr.lab.report.ranking import by_error
 from anygatr.lab.report.rows import ComparisonResults, load
 from anygatr.lab.report.spread import ratio
-from anygatr.lab.report.wording import measured, times
+from anygatr.lab.report.unseen import unable, unseen
+from anygatr.lab.report.wording import measured, number, times
 from anygatr.lab.system.outputs import output_path
 from anygatr.lab.system.terminal import Terminal
 
@@ -58,7 +59,14 @@ def _table(experiment: ComparisonResults) -> Table:
         costs = [experiment.measure(model, name) for name in ("milliseconds_per_step", "training_memory_mb", "parameters")]
         cells = [measured(cost) if cost else "" for cost in costs]
         label = Text(names[model].label, style=f"bold {names[model].colour}")
-        table.add_row(str(place), label, measured(error), against, *cells)
+        table.add_row(unseen(experiment, model) or str(place), label, measured(error), against, *cells)
+    for model in experiment.models:
+        if experiment.is_blind(model):
+            table.add_row("-", Text(names[model].label), "blind", "not ranked", "", "", "")
+    for model in unable(experiment):
+        table.add_row("-", Text(model), "cannot learn it", "not trained", "", "", "")
+    for name, numbers in experiment.baselines().items():
+        table.add_row("", Text(f"({name})", style="dim"), number(numbers["mse"]), "", "", "", "")
     return table
 
 

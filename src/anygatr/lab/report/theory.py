@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from anygatr.equivariance.expressivity import expressivity
+from anygatr.lab.config.model_names import base_name, has_mirrors
 from anygatr.spaces.presets import geometry
 
 MAX_DIM = 3  # beyond, solving for all bilinear maps takes longer than a reader waits
@@ -32,14 +33,14 @@ class Theory:
 
 @lru_cache
 def theory(name: str, dim: int) -> Theory:
-    """The counts of a preset in R^dim.
+    """The counts of a preset in R^dim, or of one without mirrors: "iP,mirrors=false".
 
     A product that is odd under mirrors (the join) is equivariant under SE(dim) only, so there it is judged.
     """
-    geo = geometry(name, dim)
+    geo = geometry(base_name(name), dim, has_mirrors(name))
     built, total = None, None
     if dim <= MAX_DIM:
-        proper = geometry(name, dim, mirrors=False) if geo.needs_reference else geo
+        proper = geometry(base_name(name), dim, mirrors=False) if geo.needs_reference else geo
         found = expressivity(proper.symmetry, 2, geo.products)
         built, total = found.rank, found.total
     return Theory(geo.algebra.dim, len(geo.linear_basis), geo.products, geo.kinds, built, total)

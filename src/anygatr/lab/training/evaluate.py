@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +16,9 @@ from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.splits import split_order
 from anygatr.lab.system.outputs import output_path
 from anygatr.lab.system.terminal import Terminal
-from anygatr.lab.training.measure import SAMPLES, equivariance_error, max_coefficient
-from anygatr.lab.training.metrics import summary
-from anygatr.lab.training.objective import batch_errors, predicted
+from anygatr.lab.training.measure import SAMPLES, equivariance_error, is_blind, max_coefficient, mirror_error
+from anygatr.lab.training.metrics import TargetMetrics, baseline_metrics, residuals, sample_errors, summary_of
+from anygatr.lab.training.objective import predicted
 from anygatr.lab.training.run import CONFIG, TrainingRun, training_set
 from anygatr.lab.training.vector_metrics import VectorMetrics
 
@@ -36,13 +35,25 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     out = None if config.out is None else output_path(config.out, read, config.force)
     data = run.spec.at(config.data, config.memory).load()
     metrics, _ = split_metrics(run, run.module(), data)
+    baselines = baselines_of(run, data)
     if out is not None:
         write_json(out, finished_row(run) | {"metrics": metrics})
     if config.json:
-        print(json.dumps(metrics))
+        print(json.dumps(metrics | {"baselines": baselines}))
     else:
         Terminal().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
+        show_baselines(run, metrics, baselines)
     return metrics
+
+
+def show_baselines(run: TrainingRun, metrics: Mapping[str, Any], baselines: Mapping[str, Any]) -> None:
+    """Print what the model must beat, on the evaluation split or else the validation split."""
+    split = "eval" if "eval" in baselines else next(iter(baselines), None)
+    if split is None:
+        return
+    units = {name: unit for name, unit in run.spec.kind.units.items() if name in run.task.targets}
+    title = f"{split}: the model and what it must beat"
+    Terminal().print(beaten_table(title, run.recipe.model, metrics[split], baselines[split], units))
 
 
 def finished_row(run: TrainingRun) -> dict[str, Any]:
@@ -58,7 +69,7 @@ def measured(run: TrainingRun, module: nn.Module, data: Dataset) -> dict[str, An
     metrics, milliseconds = split_metrics(run, module, data)
     probe = data.split("eval" if "eval" in data.splits else "val")
     size = max(1, int((probe.counts[:SAMPLES].cumsum(0) <= TOKENS).sum()))
-    batch = replace(probe, fields=run.normaliser.apply(probe.fields)).subset(size).dense().batch()
+    batch = run.units.normalised(probe).subset(size).dense().batch()
     device = next(module.parameters()).device
     batch = {name: x.to(device) for name, x in batch.items()}
     return {
@@ -66,6 +77,8 @@ def measured(run: TrainingRun, module: nn.Module, data: Dataset) -> dict[str, An
         "milliseconds_inference_per_sample": milliseconds,
         "max_coefficient": max_coefficient(module, batch, run.task),
         "equivariance": equivariance_error(module, batch, run.task),
+        "mirror_error": mirror_error(module, batch, run.task),
+        "blind": is_blind(module, batch, run.task),
     }
 
 
@@ -78,7 +91,7 @@ def split_metrics(run: TrainingRun, module: nn.Module, data: Dataset) -> tuple[d
         if name == "train":
             size = min(run.recipe.size or len(part), len(part))
             part = training_set(data, min(size, MOST))
-        part = replace(part, fields=run.normaliser.apply(part.fields))
+        part = run.units.normalised(part)
         began = time.perf_counter()
         metrics[name] = _metrics(
             run, module, ({k: x.to(device) for k, x in b.items()} for b in part.batches(run.recipe.batch))
@@ -88,15 +101,25 @@ def split_metrics(run: TrainingRun, module: nn.Module, data: Dataset) -> tuple[d
 
 
 @torch.no_grad()
-def _metrics(run: TrainingRun, module: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+def _metrics(run: TrainingRun, module: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, Any]:
     """The errors on normalised batches, in the data's own units; those of vector fields where a vector is predicted."""
-    errors, vectors = [], VectorMetrics.of(run.task, run.normaliser)
+    errors, targets, vectors = [], TargetMetrics(), VectorMetrics.of(run.task, run.units.normaliser)
     for batch in batches:
-        out = predicted(module, batch, run.task)
-        errors.append(batch_errors(out, batch, run.task, run.normaliser.scale)[1])
+        out, layout = predicted(module, batch, run.task), (batch.get("offsets"), batch.get("scored"))
+        own = run.units.errors.restored(residuals(out, batch, run.task))
+        errors.append(sample_errors(own, *layout, run.units.weights))
+        targets.add(own, run.units.restored({name: batch[name] for name in run.task.targets}, _counts(batch, run)), layout)
         if vectors is not None:
             vectors.add(out, batch)
-    return summary(torch.cat(errors)) | ({} if vectors is None else vectors.summary())
+    return summary_of(torch.cat(errors), targets.summary()) | ({} if vectors is None else vectors.summary())
+
+
+def _counts(batch: Mapping[str, Tensor], run: TrainingRun) -> Tensor:
+    """Tokens in each sample of a batch."""
+    if "offsets" in batch:
+        return batch["offsets"].diff()
+    first = batch[next(iter(run.task.inputs))]
+    return first.new_full((len(first),), first.shape[1])
 
 
 def split_table(title: str, metrics: Mapping[str, Mapping[str, float]]) -> Table:
@@ -106,12 +129,46 @@ def split_table(title: str, metrics: Mapping[str, Mapping[str, float]]) -> Table
     for column in ("split", *shown.values()):
         table.add_column(column, justify="left" if column == "split" else "right")
     for split, values in metrics.items():
-        table.add_row(split, *(f"{values[name]:.4g}" for name in shown))
+        table.add_row(split, *(f"{values[name]:.4g}" if name in values else "-" for name in shown))
     return table
+
+
+def baselines_of(run: TrainingRun, data: Dataset) -> dict[str, dict[str, Any]]:
+    """What predictors without training achieve on the splits of these data but the first: split -> predictor -> numbers."""
+    train = training_set(data, run.recipe.size)
+    parts = {name: data.split(name) for name in sorted(data.splits, key=split_order) if name != "train"}
+    return baseline_metrics(train, parts, run.units.weights)
+
+
+def beaten_table(
+    title: str, model: str, metrics: Mapping[str, Any], baselines: Mapping[str, Any], units: Mapping[str, str]
+) -> Table:
+    """The errors of a model on one split above those of predictors without training, target by target."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = {model: by_target(metrics, units)} | {name: by_target(numbers, units) for name, numbers in baselines.items()}
+    table.add_column("predictor")
+    for target in rows[model]:
+        unit = f" [{units[target]}]" if target in units else ""
+        for name in ("RMSE", "MAE", "R²"):
+            label = " ".join(filter(None, (target, name))) + (unit if name != "R²" else "")
+            table.add_column(label, justify="right")
+    for name, targets in rows.items():
+        cells = [numbers.get(key) for numbers in targets.values() for key in ("rmse", "mae", "r2")]
+        style = "bold" if name == model else None
+        table.add_row(name, *("-" if cell is None else f"{cell:.4g}" for cell in cells), style=style)
+    return table
+
+
+def by_target(metrics: Mapping[str, Any], units: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
+    """RMSE, MAE and R2 of each target; a single target needs no name unless its unit is known."""
+    return dict(metrics["targets"]) if "targets" in metrics else {next(iter(units), ""): metrics}
 
 
 COLUMNS = {
     "mse": "mean squared error",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
     "median": "median",
     "trimmed": "trimmed mean",
     "approximation": "approximation error",

@@ -1,7 +1,7 @@
-"""The record of a run while it runs: metrics as JSON lines, perhaps TensorBoard events, and a progress bar."""
+"""The record of a run while it runs: metrics as JSON lines and in other loggers, and a progress bar."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from anygatr.lab.system.terminal import Terminal, description_column
+from anygatr.lab.training.loggers import open_loggers
 
 
 class Watch(Protocol):
@@ -26,27 +27,26 @@ def unwatched(step: int, loss: float) -> None:
 class MetricsLog:
     """One JSON object per line, each with its step; lines beyond the step at which a run is resumed are taken back."""
 
-    def __init__(self, path: Path, step: int, tensorboard: bool = False):
+    def __init__(self, path: Path, step: int, log: Iterable[str] = ()):
+        self.loggers = open_loggers(log, path.parent, step)
         lines = path.read_text().splitlines() if path.exists() else []
         kept = [line for line in lines if _step(line) <= step]
         self.file = open(path, "w")  # noqa: SIM115  closed by close()
         self.file.writelines(line + "\n" for line in kept)
         self.file.flush()
-        self.events = _events(path.parent, step) if tensorboard else None
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
         self.file.write(json.dumps({"step": step, **values}) + "\n")
         self.file.flush()
-        if self.events is not None:
-            for name, value in values.items():
-                self.events.add_scalar(name, value, step)
+        for logger in self.loggers:
+            logger.write(step, values)
 
     def close(self) -> None:
         """Close the files."""
         self.file.close()
-        if self.events is not None:
-            self.events.close()
+        for logger in self.loggers:
+            logger.close()
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -87,13 +87,3 @@ def _step(line: str) -> float:
         return json.loads(line)["step"]
     except (json.JSONDecodeError, KeyError):
         return float("inf")
-
-
-def _events(directory: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(
-            "tensorboard=True needs the package tensorboard; pip install 'anygatr[tensorboard]', or leave it out"
-        ) from None
-    return SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)

@@ -7,14 +7,17 @@ from typing import Any
 
 from torch import nn
 
-from anygatr.interface.model import model
+from anygatr.interface.conservative import ConservativeModel
+from anygatr.interface.model import Model, model
 from anygatr.lab.baselines.gem_cnn import GemCNN
 from anygatr.lab.baselines.pointnet2 import PointNet2
 from anygatr.lab.baselines.segnn import SEGNN
 from anygatr.lab.baselines.transformer import NORMS, Transformer
+from anygatr.lab.config.model_names import base_name, has_mirrors, overrides
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.task import Task
+from anygatr.lab.system.effort import check_effort
 from anygatr.nn.width import Width
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import PRESETS, geometry
@@ -23,16 +26,26 @@ from anygatr.spaces.presets import PRESETS, geometry
 def build(task: Task, recipe: Recipe) -> nn.Module:
     """The model of a recipe for a task, with weights drawn from torch's global generator."""
     check_names([recipe.model])
-    return MODELS[recipe.model.split(",")[0]](task, recipe)
+    if MODELS[base_name(recipe.model)] is not _gatr and (recipe.conservative or task.token_targets):
+        raise ValueError(
+            f"model={recipe.model!r} predicts for tokens or for samples, not for both, as {', '.join(task.targets)} ask; "
+            "choose a GATr"
+        )
+    if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
+        raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
+    check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
+    return MODELS[base_name(recipe.model)](task, recipe)
 
 
 def check_names(names: Iterable[str]) -> None:
     """Raise for a name that no model has, or for overrides that its geometry does not take."""
     for name in names:
-        base = name.split(",")[0]
+        base = base_name(name)
         if base not in MODELS:
             letter = base.lower().removesuffix("gatr").rstrip("-_ ")  # C-GATr, as reports call it, is C here
-            raise ValueError(f"model={name!r} is unknown; {nearest(letter or base, MODELS)}")
+            hint, every = nearest(letter or base, MODELS), ", ".join(MODELS)
+            hint = hint if hint.startswith("known") else f"{hint} All models: {every}"
+            raise ValueError(f"model={name!r} is unknown; {hint}")
         if base == name:
             continue
         if MODELS[base] is _gatr:
@@ -44,30 +57,23 @@ def check_names(names: Iterable[str]) -> None:
 def geometry_of(name: str, dim: int = 3) -> Geometry:
     """The geometry of a model's name: a preset, perhaps with overrides, such as "C,norm=abs,norm_eps=1".
 
-    An override that names another preset takes what that one has: "P,products=iP" is P with the join.
+    An override that names another preset takes what that one has: "P,products=iP" is P with the join. "iP,mirrors=false"
+    is equivariant under rotations and translations alone, and can tell left from right.
     """
-    overrides: dict[str, Any] = {}
-    for key, value in _overrides(name).items():
-        if value in PRESETS:
-            overrides[key] = getattr(geometry(value, dim=dim), key, value)
+    changed: dict[str, Any] = {}
+    for key, value in overrides(name).items():
+        if key == "mirrors":
+            changed[key] = has_mirrors(name)
+        elif value in PRESETS:
+            changed[key] = getattr(geometry(value, dim=dim), key, value)
         else:
-            overrides[key] = float(value) if key == "norm_eps" else value
-    return geometry(name.split(",")[0], dim=dim, **overrides)
-
-
-def _overrides(name: str) -> dict[str, str]:
-    found = {}
-    for word in name.split(",")[1:]:
-        key, sign, value = word.partition("=")
-        if not sign:
-            raise ValueError(f"model={name!r}: {word!r} is not of the form name=value; write for example C,norm=abs")
-        found[key] = value
-    return found
+            changed[key] = float(value) if key == "norm_eps" else value
+    return geometry(base_name(name), dim=dim, **changed)
 
 
 def _options(name: str) -> dict[str, str]:
     """The overrides of a baseline, of which few have any."""
-    base, found = name.split(",")[0], _overrides(name)
+    base, found = base_name(name), overrides(name)
     known = OPTIONS.get(base, {})
     for key, value in found.items():
         if key not in known:
@@ -110,7 +116,28 @@ def with_parameters(task: Task, recipe: Recipe, count: int) -> Recipe:
     return min(candidates, key=lambda candidate: abs(size(candidate) - count))
 
 
+def conservative_fields(task: Task) -> tuple[str, str, str]:
+    """The position, the energy and the forces of a task that shall be conservative."""
+    places = [name for name, kind in task.inputs.items() if kind == "point"]
+    energies = [name for name, kind in task.targets.items() if kind == "scalar" and task.per_target(name) == "sample"]
+    forces = [name for name, kind in task.targets.items() if kind == "vector" and task.per_target(name) == "token"]
+    if len(places) != 1 or len(energies) != 1 or len(forces) != 1 or len(task.targets) != 2:
+        raise ValueError(
+            "conservative=True needs one point among the inputs and two targets, an energy of each sample and the forces on "
+            f"its tokens, as in --target energy:scalar forces:vector; the task has {task.inputs} -> {task.targets}"
+        )
+    return places[0], energies[0], forces[0]
+
+
 def _gatr(task: Task, recipe: Recipe) -> nn.Module:
+    if recipe.conservative:
+        place, energy, forces = conservative_fields(task)
+        alone = replace(task, targets={energy: task.targets[energy]}, token_targets=())
+        return ConservativeModel(_plain_gatr(alone, recipe), place, energy, forces)
+    return _plain_gatr(task, recipe)
+
+
+def _plain_gatr(task: Task, recipe: Recipe) -> Model:
     return model(
         geometry_of(recipe.model, task.dim),
         inputs=task.inputs,
@@ -118,15 +145,20 @@ def _gatr(task: Task, recipe: Recipe) -> nn.Module:
         hidden=Width(recipe.mv, recipe.s),
         blocks=recipe.blocks,
         heads=recipe.heads,
-        per=task.per,
+        per={name: task.per_target(name) for name in task.targets},
         origin=recipe.origin,
         reinsert=task.reinsert,
+        pool=recipe.pool,
+        dropout=recipe.dropout,
+        invariants=recipe.invariants,
+        init=recipe.init,
         unit=None,  # the normaliser of a run has brought its fields to order one
     )
 
 
 def _transformer(task: Task, recipe: Recipe) -> nn.Module:
-    return Transformer(task, channels=recipe.s, blocks=recipe.blocks, heads=recipe.heads, **_options(recipe.model))
+    norm = _options(recipe.model).get("norm", NORMS[0])
+    return Transformer(task, recipe.s, recipe.blocks, recipe.heads, norm, recipe.pool)
 
 
 def _segnn(task: Task, recipe: Recipe) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,8 @@ from anygatr.spaces import kinds
 class Objective:
     """error + regulariser * penalty. The penalty, per sample, is the sum over tokens and predicted points of (|a| - 1)^2."""
 
-    def __init__(self, module: nn.Module, task: Task, regulariser: float):
-        self.task = task
+    def __init__(self, module: nn.Module, task: Task, regulariser: float, units: "ErrorUnits | None" = None):
+        self.task, self.units = task, units or ErrorUnits()
         self.points = _point_channels(module) if regulariser and isinstance(module, Model) else []
         self.regulariser = regulariser if self.points else 0.0
         self.geo = module.geo if isinstance(module, Model) else None
@@ -25,7 +26,7 @@ class Objective:
     def __call__(self, network: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The objective and the error alone; `network` is the module, perhaps wrapped."""
         with self._outputs() as outputs:
-            errors, _ = batch_errors(predicted(network, batch, self.task), batch, self.task, {})
+            errors, _ = batch_errors(predicted(network, batch, self.task), batch, self.task, self.units)
         error = errors.mean()
         if not self.points or self.geo is None:
             return error, error
@@ -51,22 +52,37 @@ def predicted(network: nn.Module, batch: Mapping[str, Tensor], task: Task) -> di
     return network(**{name: batch[name] for name in task.inputs}, offsets=batch.get("offsets"))
 
 
+@dataclass(frozen=True)
+class ErrorUnits:
+    """In which units errors are: the scale of each target's columns, and the weights of several targets."""
+
+    scale: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def restored(self, differences: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Differences of normalised fields in the data's own units."""
+        return {name: r * r.new_tensor(self.scale[name]) if name in self.scale else r for name, r in differences.items()}
+
+
 def batch_errors(
-    out: Mapping[str, Tensor], batch: Mapping[str, Tensor], task: Task, scale: Mapping[str, tuple[float, ...]]
+    out: Mapping[str, Tensor], batch: Mapping[str, Tensor], task: Task, units: ErrorUnits
 ) -> tuple[Tensor, Tensor]:
-    """The error of each sample of a batch of normalised fields: as they are, and with columns multiplied by `scale`."""
+    """The error of each sample of a batch of normalised fields: as they are, and in the data's own units.
+
+    Of several targets both are the weighted sum, which has no unit.
+    """
     layout = batch.get("offsets"), batch.get("scored")
     differences = residuals(out, batch, task)
-    own = {name: r * r.new_tensor(scale[name]) if name in scale else r for name, r in differences.items()}
-    return sample_errors(differences, *layout), sample_errors(own, *layout)
+    own = sample_errors(units.restored(differences), *layout, units.weights)
+    return (own if units.weights else sample_errors(differences, *layout)), own
 
 
 @torch.no_grad()
 def errors_of(
-    network: nn.Module, batches: Iterable[Mapping[str, Tensor]], task: Task, scale: Mapping[str, tuple[float, ...]]
+    network: nn.Module, batches: Iterable[Mapping[str, Tensor]], task: Task, units: ErrorUnits
 ) -> tuple[Tensor, Tensor]:
-    """The errors of every sample: normalised, and in the units that `scale` restores."""
-    pairs = [batch_errors(predicted(network, batch, task), batch, task, scale) for batch in batches]
+    """The errors of every sample: normalised, and in the data's own units."""
+    pairs = [batch_errors(predicted(network, batch, task), batch, task, units) for batch in batches]
     normalised, own = zip(*pairs, strict=True)
     return torch.cat(normalised), torch.cat(own)
 

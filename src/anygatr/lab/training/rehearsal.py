@@ -12,11 +12,55 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.models import build
-from anygatr.lab.training.objective import Objective
+from anygatr.lab.training.objective import ErrorUnits, Objective
 
 TIMED = 5
 """Steps of which the median is taken, after one that warms up."""
 MB = 10**6
+
+
+WORTH = 0.9
+"""More threads are taken if a step takes less than this share of the time with fewer."""
+LONG = 2.0
+"""Seconds after which no further step is rehearsed with one number of threads."""
+
+
+def best_threads(recipe: Recipe, train: Dataset) -> int:
+    """The number of threads, up to all cores, with which a step is fastest here and now; few where more gain little.
+
+    On a busy machine threads wait for each other: small steps may take many times longer with two than with one.
+    """
+    rehearsal, before = Rehearsal(recipe, train), torch.get_num_threads()
+    costs: dict[int, list[float]] = {n: [] for n in thread_counts(before)}
+    if len(costs) == 1:
+        return before
+    try:
+        for turn in range(TIMED + 1):
+            for threads, seconds in costs.items():
+                if sum(seconds) > LONG:
+                    continue
+                torch.set_num_threads(threads)
+                took = _seconds(rehearsal.step)
+                seconds += [took] if turn or took > LONG else []  # the first one warms up
+    finally:
+        torch.set_num_threads(before)
+    best = 1
+    for threads, seconds in costs.items():
+        if statistics.median(seconds) < WORTH * statistics.median(costs[best]):
+            best = threads
+    return best
+
+
+def thread_counts(most: int) -> list[int]:
+    """The numbers of threads that are rehearsed: 1, 2, 4, ... and all."""
+    return sorted({*(2**k for k in range(most.bit_length()) if 2**k < most), most})
+
+
+def optimiser_of(module: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Adam, or AdamW where weights shall decay."""
+    if recipe.weight_decay:
+        return torch.optim.AdamW(module.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, foreach=True)
+    return torch.optim.Adam(module.parameters(), lr=recipe.lr, foreach=True)
 
 
 def step_seconds(recipe: Recipe, train: Dataset) -> float:
@@ -58,8 +102,9 @@ class Rehearsal:
         with torch.random.fork_rng(devices=[]):
             self.module = build(task, recipe)
         self.recipe = recipe
-        self.objective = Objective(self.module, task, recipe.regulariser)
-        self.optimiser = torch.optim.Adam(self.module.parameters(), lr=recipe.lr, foreach=True)
+        weights = dict.fromkeys(task.targets, 1.0) if len(task.targets) > 1 else {}
+        self.objective = Objective(self.module, task, recipe.regulariser, ErrorUnits(weights=weights))
+        self.optimiser = optimiser_of(self.module, recipe)
         self.batch = train.subset(min(recipe.batch, len(train))).batch()
 
     def step(self) -> None:

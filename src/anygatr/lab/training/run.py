@@ -1,8 +1,9 @@
 """The directory of a run: what is in it, how it is opened again, and that it is not mistaken for another."""
 
 import json
+import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from anygatr.files.reading import reading
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
-from anygatr.lab.data.normalise import Normaliser
+from anygatr.lab.data.range import seen_range
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
 from anygatr.lab.training.state import check_weights, environment, load_tensors
+from anygatr.lab.training.units import RunUnits
 
 CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
     "config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors", "result.json",
@@ -27,9 +29,18 @@ CONFIG, METRICS, STATE, WEIGHTS, RESULT = (
 FIELDS = {str: str}
 CONFIG_SHAPE = {
     "source": {"path": str, "inputs": FIELDS, "targets": FIELDS, "dim": {int, None}, "per": {str, None}, "normalise": bool},
-    "task": {"inputs": FIELDS, "targets": FIELDS, "dim": int, "per": str, "reinsert?": [str]},
+    "task": {
+        "inputs": FIELDS,
+        "targets": FIELDS,
+        "dim": int,
+        "per": str,
+        "reinsert?": [str],
+        "vocabulary?": {str: [{str, int}]},
+        "token_targets?": [str],
+    },
     "recipe": {"model": str},
     "normaliser": {"shift": {str: [float]}, "scale": {str: [float]}},
+    **{"per_token?": {str: float}, "weights?": {str: float}, "data?": str, "range?": {str: Any}},
     "command": str,
     "environment": {str: Any},
 }
@@ -39,7 +50,7 @@ RESULT_SHAPE = {
     "error": {str, None},
     "parameters": int,
     "steps": int,
-    "metrics": {str: {str: float}},
+    "metrics": {str: {"mse": float, "median": float, "trimmed": float, "targets?": {str: {str: float}}}},
 }
 
 
@@ -51,34 +62,42 @@ class TrainingRun:
     spec: DataSpec
     task: Task
     recipe: Recipe
-    normaliser: Normaliser
+    units: RunUnits
     command: str
 
     @classmethod
     def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
         """A new run, or the one that is there already if it has the same recipe and data."""
         train = training_set(data, recipe.size)
-        run = cls(directory, spec, Task.of(data), recipe, spec.normaliser(train), command)
+        run = cls(directory, spec, Task.of(data), recipe, RunUnits.fit(spec, train, recipe), command)
         record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
         if (directory / CONFIG).exists():
             run._check_same(record)
         elif held := contents(directory):
             raise ValueError(f"out={str(directory)!r} holds no run but {', '.join(held[:3])}; choose another directory")
         else:
-            write_json(directory / CONFIG, record | {"command": command, "environment": environment()})
+            beside = {"environment": environment(), "data": os.path.relpath(spec.path, directory)}
+            write_json(directory / CONFIG, record | {"command": command, "range": seen_range(train)} | beside)
         return run
 
     @classmethod
     def open(cls, directory: str | Path) -> "TrainingRun":
         """A run that was started before."""
-        path = Path(directory) / CONFIG
+        directory = Path(directory)
+        if not (directory / CONFIG).exists() and (runs := sorted((directory / "runs").glob(f"*/{CONFIG}"))):
+            some = ", ".join(str(path.parent) for path in runs[:3])
+            raise ValueError(f"run={str(directory)!r} is a comparison of {len(runs)} runs; name one of them: {some}, ...")
+        path = directory / CONFIG
         record = read_json(path, CONFIG_SHAPE)
         with reading(path, "the configuration of a run"):
-            spec, task = stored_spec(record["source"]), Task.from_json(record["task"])
-            normaliser, recipe = Normaliser.from_json(record["normaliser"]), Recipe.from_json(record["recipe"])
-            if missing := {*task.inputs, *task.targets} - {*normaliser.scale}:
+            task = Task.from_json(record["task"])
+            spec = replace(stored_spec(record["source"]), vocabulary=task.vocabulary)
+            units, recipe = RunUnits.from_json(record), Recipe.from_json(record["recipe"])
+            if missing := {*task.inputs, *task.targets} - {*units.normaliser.scale}:
                 raise ValueError(f"normaliser.scale has no {', '.join(sorted(missing))}")
-        return cls(Path(directory), spec, task, recipe, normaliser, record["command"])
+        beside = directory / record["data"] if "data" in record else Path(spec.path)
+        spec = spec.at(os.path.normpath(beside)) if beside.exists() and not Path(spec.path).is_absolute() else spec
+        return cls(directory, spec, task, recipe, units, record["command"])
 
     def module(self) -> nn.Module:
         """The model with the best weights, ready to predict."""
@@ -101,8 +120,12 @@ class TrainingRun:
             "source": self.spec.to_json(),
             "task": self.task.to_json(),
             "recipe": self.recipe.to_json(),
-            "normaliser": self.normaliser.to_json(),
-        }
+        } | self.units.to_json()
+
+    @property
+    def range(self) -> dict[str, Any]:
+        """What training has seen of each input, as `seen_range` describes it; empty in runs from before it was kept."""
+        return read_json(self.directory / CONFIG).get("range", {})
 
     def check_environment(self) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""

@@ -4,7 +4,8 @@ import copy
 import math
 import shlex
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ from anygatr.lab.config.json_files import write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.registry import spec_of
+from anygatr.lab.data.task import Task
 from anygatr.lab.data.token_counts import warn_of_unseen_count
 from anygatr.lab.system.terminal import Terminal
-from anygatr.lab.training.evaluate import measured, split_table
+from anygatr.lab.training.blindness import warn_of_blindness
+from anygatr.lab.training.evaluate import baselines_of, measured, show_baselines, split_table
 from anygatr.lab.training.guard import interruptible, owned
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
 from anygatr.lab.training.metrics import summary
 from anygatr.lab.training.models import build, check_names, parameters
 from anygatr.lab.training.objective import Objective, errors_of
-from anygatr.lab.training.rehearsal import training_memory_mb
+from anygatr.lab.training.rehearsal import best_threads, optimiser_of, training_memory_mb
+from anygatr.lab.training.remarks import remarks
 from anygatr.lab.training.run import METRICS, RESULT, STATE, WEIGHTS, TrainingRun, training_set
 from anygatr.lab.training.state import History, TrainingState, Weights, copied, save_tensors
+from anygatr.lab.training.threads import set_threads, threads_of
 
 LOG_EVERY = 10
 
@@ -38,22 +43,30 @@ class NonFiniteGradientError(ValueError):
 def train(config: TrainConfig) -> dict[str, Any]:
     """The command: train, show how good the best weights are, say where they are and what to run next."""
     check_names([config.model])
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     spec, console = spec_of(config, config.normalise, config.unit), Terminal()
     data = spec.load()
-    warn_of_unseen_count(data)
-    recipe = config.recipe(config.model, config.seed, config.size, spec.origin(config.origin), spec.kind.preset)
+    warn_of_unseen_count(data, config.pool or "mean")
+    train = training_set(data, config.size)
+    origin, kind = spec.origin(config.origin), spec.kind
+    recipe = config.recipe(config.model, config.seed, config.size, origin, kind.preset, len(train), kind.patience)
     out = Path(config.out)
+    warn_of_blindness(recipe, Task.of(data))
     with owned(out):
+        set_threads(config.threads or threads_of(out) or best_threads(recipe, train))
         run = TrainingRun.start(out, spec, data, recipe, command_line("train", config))
         try:
             with progress_bar(config.model, recipe.steps, recipe.batch) as watch:
-                row = fit(run, data, watch, config.tensorboard)
+                row = fit(run, data, watch, (*config.log, *["tensorboard"] * config.tensorboard))
         except KeyboardInterrupt:
             console.print(f"stopped; the same command continues where it was: {out}", soft_wrap=True)
             raise
+        if "baselines" not in row:
+            row |= {"baselines": baselines_of(run, data)}
+            write_json(out / RESULT, row)
     console.print(split_table(f"{config.model}, {row['parameters']:,} parameters, {row['steps']} steps", row["metrics"]))
+    show_baselines(run, row["metrics"], row["baselines"])
+    for remark in remarks(row, recipe):
+        console.print(remark, style="yellow", highlight=False, soft_wrap=True)
     quoted = shlex.quote(str(out))
     console.print(
         f"results in {out}; next: anygatr evaluate {quoted}, anygatr predict {quoted} --data new.npz",
@@ -63,18 +76,18 @@ def train(config: TrainConfig) -> dict[str, Any]:
     return row
 
 
-def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, tensorboard: bool = False) -> dict[str, Any]:
+def fit(run: TrainingRun, data: Dataset, watch: Watch = unwatched, log: Iterable[str] = ()) -> dict[str, Any]:
     """Train to the end from wherever the run is, and return its row; a finished run only returns it."""
     if run.result is not None:
         if run.result["status"] == "failed":
             raise NonFiniteGradientError(f"{run.directory} failed before: {run.result['error']}")
         return run.result
-    train, val = (_normalised(run, part) for part in (training_set(data, run.recipe.size), data.split("val")))
+    train, val = (run.units.normalised(part) for part in (training_set(data, run.recipe.size), data.split("val")))
     engine = _assemble(run)
     module, history = engine.state.module, engine.state.history
     try:
-        with MetricsLog(run.directory / METRICS, history.step, tensorboard) as log:
-            _loop(run, engine, train, val, log, watch)
+        with MetricsLog(run.directory / METRICS, history.step, log) as metrics:
+            _loop(run, engine, train, val, metrics, watch)
     except NonFiniteGradientError as error:
         failure = failed_row(run.recipe, str(error), history, parameters(module)) | {"nonfinite": True}
         write_json(run.directory / RESULT, failure)
@@ -99,7 +112,7 @@ class _Engine:
 def _loop(run: TrainingRun, engine: _Engine, train: Dataset, val: Dataset, log: MetricsLog, watch: Watch) -> None:
     recipe, fabric, network, state = run.recipe, engine.fabric, engine.network, engine.state
     history = state.history
-    objective = Objective(state.module, run.task, recipe.regulariser)
+    objective = Objective(state.module, run.task, recipe.regulariser, run.units.errors)
     validated = copy.deepcopy(state.module) if recipe.ema else state.module
     with interruptible() as interrupted:
         while not _is_done(recipe, history):
@@ -144,7 +157,7 @@ def _assemble(run: TrainingRun) -> _Engine:
     torch.manual_seed(recipe.seed)
     module = build(run.task, recipe)
     network = fabric.setup_module(module)
-    optimiser = torch.optim.Adam(module.parameters(), lr=recipe.lr, foreach=True)
+    optimiser = optimiser_of(module, recipe)
     state = TrainingState(module, optimiser, History(), copied(module.state_dict()) if recipe.ema else None)
     if (run.directory / STATE).exists():
         run.check_environment()
@@ -198,7 +211,7 @@ def _validate(run: TrainingRun, state: TrainingState, module: nn.Module, val: Da
     history = state.history
     module.eval()
     batches = (fabric.to_device(batch) for batch in val.batches(run.recipe.batch))
-    errors, own = errors_of(module, batches, run.task, run.normaliser.scale)
+    errors, own = errors_of(module, batches, run.task, run.units.errors)
     module.train()
     mean = sum(history.since) / max(len(history.since), 1)
     history.since, value, error = [], float(errors.mean()), float(own.mean())
@@ -208,10 +221,6 @@ def _validate(run: TrainingRun, state: TrainingState, module: nn.Module, val: Da
         history.best, history.best_step, state.best = value, history.step, copied(module.state_dict())
         save_tensors(run.directory / WEIGHTS, state.best, {"step": history.step, "val": value})
     return {f"val_{name}": number for name, number in summary(own).items()}
-
-
-def _normalised(run: TrainingRun, data: Dataset) -> Dataset:
-    return replace(data, fields=run.normaliser.apply(data.fields))
 
 
 def _set_rate(optimiser: torch.optim.Optimizer, rate: float) -> float:

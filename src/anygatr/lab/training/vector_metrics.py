@@ -30,7 +30,8 @@ class VectorMetrics:
     @classmethod
     def of(cls, task: Task, normaliser: Normaliser) -> "VectorMetrics | None":
         """For the first vector that a task predicts at each token; None if it predicts none."""
-        name = next((name for name, kind in task.targets.items() if kind == "vector" and task.per == "token"), None)
+        vectors = [name for name, kind in task.targets.items() if kind == "vector"]
+        name = next((name for name in vectors if task.per_target(name) == "token"), None)
         return None if name is None else cls(name, normaliser.scale[name])
 
     def add(self, predicted: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> None:

@@ -79,7 +79,8 @@ def samples(offsets: Int[Tensor, " b"], tokens: int) -> Int[Tensor, " n"]:
         raise ValueError("offsets must be a 1-dimensional integer tensor (0, n1, n1 + n2, ..., N)")
     if len(offsets) < 2 or int(offsets[0]) != 0 or int(offsets[-1]) != tokens:
         raise ValueError(f"offsets={offsets.tolist()} must start at 0 and end at the number of tokens, {tokens}")
-    lengths = offsets.diff()  # on the CPU in networks, which read offsets back once
+    # on the CPU in networks, which read offsets back once; differences of unsigned or small integers would wrap around
+    lengths = offsets.long().diff()
     if bool((lengths < 1).any()):
         first = int((lengths < 1).nonzero()[0])
         problem = "is empty" if int(lengths[first]) == 0 else "ends before it starts: offsets must increase"

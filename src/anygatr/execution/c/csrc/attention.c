@@ -2,9 +2,9 @@
 
    Built for each kind of head. generated.h has BLADES, HEAD (multivector channels of a head), COMPARED and MIXED (numbers
    per channel in rows of queries and keys, and of values), LEARNED (features with weights) and the features themselves:
-   QUERY(INNER, DISTANCE), KEY(INNER, DISTANCE), VALUE(INNER) = INNER(place, blade, factor, assign) ...
-   DISTANCE(axes, place, weight_blade, eps, learned, assign) ..., axes(M) = M(axis, blade, sign, assign) ..., where assign is
-   = for the first feature that has a gradient for its blade and += for others; QUERY_UNREAD(ZERO) = ZERO(blade) ... */
+   QUERY_BLADES, KEY_BLADES and VALUE_BLADES, lists of {place, blade, factor, adds} for numbers that are one blade,
+   DISTANCES(D) = D(axes, place, weight_blade, eps, learned, assign) ..., axes(M) = M(axis, blade, sign, assign) ..., where
+   `adds` and += are for features whose blade has a gradient already; UNREAD, VALUE_UNREAD, lists of blades that have none. */
 #include "attention.h"
 
 #include <omp.h>
@@ -27,9 +27,21 @@
 #define NUMBER(row, place) row[r * ld + (place) * HEAD + i]
 #define FEATURE_WEIGHT(w, learned) w[(learned * heads + head + r) * HEAD + i]
 
-#define INNER_ROW(place, blade, factor, assign) EACH NUMBER(out, place) = factor * CHANNEL(x, blade);
-#define INNER_GRAD(place, blade, factor, assign) EACH CHANNEL(grad_x, blade) assign(factor *NUMBER(grad, place));
-#define ZERO(blade) EACH CHANNEL(grad_x, blade) = 0;
+typedef struct {
+    int place, blade, adds;
+    real factor;
+} one_blade;
+static const one_blade query_blades[] = {QUERY_BLADES}, key_blades[] = {KEY_BLADES}, value_blades[] = {VALUE_BLADES};
+static const int unread[] = {UNREAD}, value_unread[] = {VALUE_UNREAD};
+#define COUNT(list) ((int)(sizeof(list) / sizeof *list))
+#define BLADES_ROW(list) \
+    for (const one_blade *b = list; b < list + COUNT(list); b++) EACH NUMBER(out, b->place) = b->factor * CHANNEL(x, b->blade);
+#define BLADES_GRAD(list)                                                                           \
+    for (const one_blade *b = list; b < list + COUNT(list); b++)                                    \
+        if (b->adds) EACH CHANNEL(grad_x, b->blade) += b->factor * NUMBER(grad, b->place);          \
+        else EACH CHANNEL(grad_x, b->blade) = b->factor * NUMBER(grad, b->place);
+#define ZERO(list) \
+    for (int b = 0; b < COUNT(list); b++) EACH CHANNEL(grad_x, list[b]) = 0;
 
 /* Minus the squared distance of points p with homogeneous weight v: with u = v / (v^2 + eps), W = v u and P = p u, a query
    is m (|P|^2, W^2, W P) with its learned weight m, a key (-W^2, -|P|^2, 2 W P). `key` is a constant. */
@@ -78,21 +90,12 @@
 #define GRAD_ARGS                                                                                     \
     const real *restrict x, const real *restrict w, const real *restrict grad, real *restrict grad_x, \
         real *restrict grad_w, long stride, long heads, long head, long count, long ld
-static void query_row(ROW_ARGS) { QUERY(INNER_ROW, DISTANCE_QUERY) }
-static void key_row(ROW_ARGS) { KEY(INNER_ROW, DISTANCE_KEY) }
-static void value_row(ROW_ARGS) { VALUE(INNER_ROW) }
-static void query_row_backward(GRAD_ARGS) {
-    QUERY_UNREAD(ZERO)
-    QUERY(INNER_GRAD, DISTANCE_QUERY_GRAD)
-}
-static void key_row_backward(GRAD_ARGS) {
-    QUERY_UNREAD(ZERO)
-    KEY(INNER_GRAD, DISTANCE_KEY_GRAD)
-}
-static void value_row_backward(GRAD_ARGS) {
-    VALUE_UNREAD(ZERO)
-    VALUE(INNER_GRAD)
-}
+static void query_row(ROW_ARGS) { BLADES_ROW(query_blades) DISTANCES(DISTANCE_QUERY) }
+static void key_row(ROW_ARGS) { BLADES_ROW(key_blades) DISTANCES(DISTANCE_KEY) }
+static void value_row(ROW_ARGS) { BLADES_ROW(value_blades) }
+static void query_row_backward(GRAD_ARGS) { ZERO(unread) BLADES_GRAD(query_blades) DISTANCES(DISTANCE_QUERY_GRAD) }
+static void key_row_backward(GRAD_ARGS) { ZERO(unread) BLADES_GRAD(key_blades) DISTANCES(DISTANCE_KEY_GRAD) }
+static void value_row_backward(GRAD_ARGS) { ZERO(value_unread) BLADES_GRAD(value_blades) }
 
 /* Channels of one kind of head: x and s begin at its first channel, tokens are x_apart and s_apart numbers apart. */
 typedef struct {

@@ -1,16 +1,8 @@
 /* One sparse bilinear form of stacks of multivectors, unrolled; generated.h has its terms:
    BLADES, LEFT, RIGHT and OUT multivectors per token and channel, LANES_TOGETHER channels at a time, and
    TERMS(SUM, PLUS, MINUS, SCALE) = SUM(part, blade, PLUS(i, left, j, right) ... SCALE ...) ... */
-#include "simd.h"
+#include "product.h"
 
-/* the order and rounding of sums are stated, so that leaving zeros out changes no digit */
-#if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
-#define FMA(a, b, s) ((a) * (b) + (s))
-#elif DOUBLE
-#define FMA(a, b, s) __builtin_fma(a, b, s)
-#else
-#define FMA(a, b, s) __builtin_fmaf(a, b, s)
-#endif
 #define A_(i, part) a[i * a_stride + part * channels + l]
 #define B_(j, part) b[j * b_stride + part * channels + l]
 #define PLUS(i, left, j, right) s = FMA(A_(i, left), B_(j, right), s);
@@ -33,10 +25,8 @@ static inline void one_token(const real *a, long a_stride, const real *b, long b
         some_channels(a + j, a_stride, b + j, b_stride, reference, out + j, out_stride, channels);
 }
 
-/* The products of a tile: a (BLADES, tokens, LEFT * channels), b and out alike, blades `stride` numbers apart; terms in
-   front of SCALE are multiplied by the join reference of their token, which may be null (1 for all). */
-EXPORT void product_tile(const real *a, long a_stride, const real *b, long b_stride, const real *join_reference, real *out,
-                         long out_stride, long channels, long tokens) {
+EXPORT void product_unrolled(const product_plan *unused, const real *a, long a_stride, const real *b, long b_stride,
+                             const real *join_reference, real *out, long out_stride, long channels, long tokens) {
     for (long t = 0; t < tokens; t++)
         one_token(a + t * LEFT * channels, a_stride, b + t * RIGHT * channels, b_stride,
                   join_reference ? join_reference[t] : 1, out + t * OUT * channels, out_stride, channels);

@@ -2,19 +2,18 @@
 #pragma once
 #include "gate.h"
 #include "norm.h"
+#include "product.h"
 #include "scalars.h"
 
 enum { MV_AS_THEY_ARE, MV_NORM, MV_GATE, MV_PRODUCTS };
 enum { S_AS_THEY_ARE, S_NORM, S_GELU_EXACT, S_GELU_TANH };
 
-/* Products of the tokens of a tile (product.c): a, b and out are (blades, tokens, stack * channels). */
-typedef void product_tile(const real *a, long a_stride, const real *b, long b_stride, const real *join_reference, real *out,
-                          long out_stride, long channels, long tokens);
 typedef struct {
     long multivectors, scalars;       /* of the enumerations above */
     long factors, products;           /* multivectors per token and channel in front of and behind MV_PRODUCTS, else 1 */
     const norm_plan *norm;            /* for MV_NORM */
     product_tile *forward, *backward; /* for MV_PRODUCTS */
+    const product_plan *forward_plan, *backward_plan;
 } prologue;
 
 /* x (blades, tokens, channels_in) to out (blades, tokens, channels); only with a prologue of multivectors. */
@@ -23,7 +22,8 @@ static void prologue_forward(const prologue *p, long blades, const real *x, long
     if (p->multivectors == MV_NORM) norm_forward(p->norm, x, x_stride, out, out_stride, channels, tokens);
     if (p->multivectors == MV_GATE) gate_forward(x, x_stride, out, out_stride, blades, tokens * channels);
     if (p->multivectors == MV_PRODUCTS)
-        p->forward(x, x_stride, x, x_stride, join_reference, out, out_stride, channels / p->products, tokens);
+        p->forward(p->forward_plan, x, x_stride, x, x_stride, join_reference, out, out_stride, channels / p->products,
+                   tokens);
 }
 
 /* The gradient of x from that of the result. */
@@ -34,7 +34,8 @@ static void prologue_backward(const prologue *p, long blades, const real *x, lon
     if (p->multivectors == MV_GATE)
         gate_backward(x, x_stride, grad, grad_stride, out, out_stride, blades, tokens * channels);
     if (p->multivectors == MV_PRODUCTS)
-        p->backward(grad, grad_stride, x, x_stride, join_reference, out, out_stride, channels / p->products, tokens);
+        p->backward(p->backward_plan, grad, grad_stride, x, x_stride, join_reference, out, out_stride, channels / p->products,
+                    tokens);
 }
 
 /* Scalars s (tokens, channels), only with a prologue of scalars. */

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -20,8 +21,8 @@ from anygatr.lab.data.arteries.dataset import ArteryDataset, splits
 from anygatr.lab.data.arteries.names import FULL, INFLOW, INPUTS, TARGETS
 from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.store import ArteryFile
-from anygatr.lab.data.arteries.surface import surface_sample
-from anygatr.lab.data.dataset import Dataset
+from anygatr.lab.data.arteries.surface import read_surface, surface_sample
+from anygatr.lab.data.dataset import Dataset, WholeSurface
 
 SURFACES = (".vtp", ".stl", ".ply")
 
@@ -55,11 +56,18 @@ def load_inputs(
     inlet: tuple[float, float, float] | None = None,
     scale: float = 1.0,
     inflow: float | None = None,
+    extensions: bool = True,
 ) -> Dataset:
-    """Walls to predict on: a surface file (see `surface_sample`), or all arteries of a file as they are stored."""
+    """Walls to predict on: a surface file (see `surface_sample`), or all arteries of a file as they are stored.
+
+    Without extensions no ends are cut off a surface.
+    """
     if Path(path).suffix.lower() in SURFACES:
-        sample = surface_sample(path, inlet, scale=scale)
-        return dataset([sample], None if inflow is None else {sample.name: inflow}, has_targets=False)
+        mesh = read_surface(path)
+        sample = surface_sample(path, inlet, scale=scale, kind="single" if extensions else "bifurcating")
+        data = dataset([sample], None if inflow is None else {sample.name: inflow}, has_targets=False)
+        found = WholeSurface(*(torch.from_numpy(array) for array in (mesh.pos, mesh.face, sample.vertex)))
+        return replace(data, surface=found)
     whole = ArteryDataset(path)
     whole.prepare()
     known = velocities(path) if inflow is None else dict.fromkeys(whole.names, inflow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from anygatr.lab.data.dataset import Dataset
+
+
+TOO_FAR = 3.0
+"""A wall so many times larger or smaller than those of training is no wall of this unit."""
 
 
 class Arteries(DatasetKind):
@@ -53,7 +57,7 @@ class Arteries(DatasetKind):
 
         if options is None:
             return load_inputs(path)
-        return load_inputs(path, inlet=options.inlet, scale=options.scale, inflow=options.inflow)
+        return load_inputs(path, options.inlet, options.scale, options.inflow, options.extensions)
 
     def describe(self, spec: DataSpec) -> str:
         """How many there are and who made them."""
@@ -64,6 +68,11 @@ class Arteries(DatasetKind):
     def hint(self, missing: set[str]) -> str:
         """The velocity at the inlet can be given on the command line."""
         return "; give it with --inflow" if INFLOW in missing else ""
+
+    def refusal(self, found: Sequence[tuple[str, float, str]]) -> str | None:
+        """A wall of another size than those of training is most likely in another unit."""
+        wrong = next((sentence for name, factor, sentence in found if name == "position" and factor > TOO_FAR), None)
+        return None if wrong is None else f"{wrong} cm; --scale says how many centimetres a unit of the file is, 0.1 for mm"
 
     def make(self, config: ArteryConfig, bar: Progress) -> str:
         """Solve the flow of as many random arteries as are missing."""

@@ -87,8 +87,15 @@ def find_cap(surface: SurfaceMesh, near: tuple[float, float, float]) -> Index:
     flat = (normals[a] * normals[b]).sum(axis=1) > np.cos(np.radians(CAP_ANGLE))
     links = coo_matrix((np.ones(flat.sum()), (a[flat], b[flat])), shape=(len(normals), len(normals)))
     label = connected_components(links, directed=False)[1]
-    nearest = np.linalg.norm(surface.pos[surface.face].mean(axis=1) - np.asarray(near), axis=1).argmin()
+    distance = np.linalg.norm(surface.pos[surface.face].mean(axis=1) - np.asarray(near), axis=1)
+    nearest = distance.argmin()
     cap = label == label[nearest]
+    width = 2 * np.sqrt(face_areas(surface.pos, surface.face[cap]).sum() / np.pi)
+    if distance[nearest] > width:
+        raise BadArteryError(
+            f"inlet={tuple(near)} is {distance[nearest]:.3g} away from the surface, whose nearest flat part is {width:.3g} "
+            "wide; give a point near the centre of the inlet cap, in the file's unit"
+        )
     bent = (normals[cap] @ normals[nearest]).min() < np.cos(np.radians(CAP_ANGLE))
     if bent or _roundness(surface.pos, surface.face[cap]) < CAP_ROUNDNESS:
         raise BadArteryError(f"the face nearest to {tuple(near)} is on the curved wall; give a point on the inlet cap")

@@ -13,6 +13,7 @@ import numpy as np
 from anygatr.files.reading import reading, shortened
 from anygatr.files.whole import replacing
 from anygatr.lab.data.files.hdf5 import read_hdf5
+from anygatr.lab.data.files.xyz import read_xyz
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.splits import split_name, split_order
 from anygatr.lab.system.memory import Budget
@@ -21,8 +22,8 @@ from anygatr.lab.system.npz import read_npz
 Arrays = dict[str, np.ndarray]
 Location = str | Path | Mapping[str, str | Path]
 
-SUFFIXES = (".npz", ".h5", ".hdf5")
-RESERVED = ("offsets", "mask", "split", "metadata")
+SUFFIXES = (".npz", ".h5", ".hdf5", ".xyz", ".extxyz")
+RESERVED = ("offsets", "ptr", "batch", "mask", "split", "metadata")
 """Arrays that describe the layout of a file and are no fields."""
 WHOLE = "all"
 """The name of the only part of a file that declares no splits."""
@@ -167,6 +168,9 @@ def _read(path: Path, is_wanted: Callable[[str], bool], budget: Budget | None = 
         raise FileNotFoundError(f"data={str(path)!r} does not exist; {nearest(path.name, beside)}")
     if path.suffix not in SUFFIXES:
         raise ValueError(f"data={str(path)!r} has the unknown suffix {path.suffix!r}; save it as .npz or .h5")
+    if path.suffix in (".xyz", ".extxyz"):
+        budget.take(f"data={str(path)!r}, as numbers", (path.stat().st_size,), 4)
+        return {name: array for name, array in read_xyz(path).items() if is_wanted(name)}
     return read_npz(path, is_wanted, budget) if path.suffix == ".npz" else read_hdf5(path, is_wanted, budget)
 
 

@@ -4,6 +4,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+LARGEST = 1e100
+"""Of a field's values: variances and errors are their squares, summed."""
+
 
 def sample_of_rows(array: np.ndarray, offsets: np.ndarray | None) -> np.ndarray:
     """For each row along the first axis, the sample it belongs to."""
@@ -19,12 +22,17 @@ def nonfinite_samples(array: np.ndarray, offsets: np.ndarray | None = None) -> n
 
 
 def require_finite(name: str, array: np.ndarray, offsets: np.ndarray | None = None) -> None:
-    """Raise if a field holds a NaN or an infinity, naming the first sample."""
+    """Raise if a field holds a NaN or an infinity, naming the first sample, or values too large to be squared."""
     bad = nonfinite_samples(array, offsets)
     if len(bad):
         raise ValueError(
             f"field {name!r}: {len(bad)} of the samples hold NaN or infinite values, the first is sample {bad[0]}; "
             "remove them or repair the file (`anygatr inspect` lists them)"
+        )
+    if array.size and np.abs(array).max() > LARGEST:
+        raise ValueError(
+            f"field {name!r} holds values as large as {np.abs(array).max():.2g}, whose squares are no longer numbers; "
+            f"change its unit so that they are below {LARGEST:g}"
         )
 
 

@@ -10,12 +10,13 @@ from anygatr.lab.data.files.arrays import WHOLE
 from anygatr.lab.data.files.checks import coincident_samples, nonfinite_samples, sample_digests
 from anygatr.lab.data.files.propose import ProposedField, is_unit, words
 from anygatr.lab.data.files.view import ArrayView
+from anygatr.lab.data.token_counts import EXTENSIVE, share_of_count
 
 FEW_SAMPLES = 100
 FAR = 100.0
 """Offset over spread beyond which float32 squares of positions keep fewer than four digits of a squared distance."""
 _AXIAL = {"angular", "torque", "magnetic", "spin", "vorticity", "omega"}
-_CODES = {"type", "species", "class", "element", "category", "id", "atom", "label"}
+GROWS = "grows with the number of tokens"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,19 @@ def findings_of_samples(views: dict[str, ArrayView]) -> Iterator[Finding]:
         yield Finding("splits", f"{shared} samples occur in two of them", "remove them: the test would not be one")
 
 
+def findings_of_counts(views: dict[str, ArrayView], fields: list[ProposedField]) -> Iterator[Finding]:
+    """Targets of whole samples that grow with their number of tokens, which a mean over tokens cannot follow."""
+    for f in fields:
+        if not (f.is_target and f.per == "sample" and f.kind == "scalar"):
+            continue
+        share = share_of_count(
+            np.concatenate([view.arrays[f.name].ravel() for view in views.values()]),
+            np.concatenate([view.counts for view in views.values()]),
+        )
+        if share >= EXTENSIVE:
+            yield Finding(f.name, f"{GROWS}, which explains {share:.0%} of its variance", "sum over tokens: --pool sum")
+
+
 def _findings_of_kind(f: ProposedField, view: ArrayView, rows: np.ndarray) -> Iterator[Finding]:
     """What is wrong with an array if it is of the proposed kind."""
     if f.kind == "point" and view.arrays[f.name].dtype.itemsize < 8 and f.per == "token":
@@ -83,7 +97,5 @@ def _findings_of_kind(f: ProposedField, view: ArrayView, rows: np.ndarray) -> It
             yield Finding(f.name, "the first column dominates: it looks like w", "store quaternions as x, y, z, w")
     if f.kind == "vector" and words(f.name) & _AXIAL:
         yield Finding(f.name, "by its name an axial vector", "it turns as a vector but not under mirrors: use mirrors=False")
-    if f.kind == "scalar" and f.dtype.startswith(("int", "uint")) and words(f.name) & _CODES:
-        yield Finding(f.name, "codes would be read as magnitudes", "store one column of 0 and 1 per code (one-hot)")
     if f.kind == "scalar" and len(rows) and rows.min() > 0 and rows.max() > 1e4 * np.median(rows):
         yield Finding(f.name, "spans many orders of magnitude", "store its logarithm")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anygatr.lab.data.files.arrays import WHOLE, Arrays, Location, read_parts, without_padding
-from anygatr.lab.data.files.findings import Finding, findings_of_arrays, findings_of_samples
+from anygatr.lab.data.files.arrays import WHOLE, Arrays, Location, read_parts
+from anygatr.lab.data.files.findings import GROWS, Finding, findings_of_arrays, findings_of_counts, findings_of_samples
+from anygatr.lab.data.files.layout import with_offsets
 from anygatr.lab.data.files.propose import ProposedField, propose
 from anygatr.lab.data.files.view import ArrayView
 
@@ -44,7 +45,8 @@ class Inspection:
     def command(self) -> str:
         """The options that declare the proposal on the command line."""
         inputs, targets = ([f"{n}:{k}" for n, k in side.items()] for side in (self.inputs, self.targets))
-        return shlex.join(["--data", self.path, "--inputs", *inputs, "--target", *(targets or ["NAME:KIND"])])
+        pool = ["--pool", "sum"] if any(f.problem.startswith(GROWS) for f in self.findings) else []
+        return shlex.join(["--data", self.path, "--inputs", *inputs, "--target", *(targets or ["NAME:KIND"]), *pool])
 
     def table(self) -> "Table":
         """The arrays as a rich table."""
@@ -60,7 +62,7 @@ class Inspection:
         for column in ("array", "shape", "dtype", "range", "per", "proposed", "why"):
             table.add_column(column, overflow="fold")
         for f in self.fields:
-            kind = f"{f.kind or '-'}{' (target)' if f.is_target else ''}"
+            kind = f"{f.kind or '-'}{'?' * f.is_guess}{' (target)' if f.is_target else ''}"
             table.add_row(Text(f.name), str(f.shape), f.dtype, f"{f.low:.4g} to {f.high:.4g}", f.per, kind, Text(f.reason))
         return table
 
@@ -69,6 +71,8 @@ class Inspection:
         from rich.text import Text
 
         lines = [Text(f"! {f.field}: {f.problem}; {f.remedy}", style="yellow") for f in self.findings]
+        if guesses := [f.name for f in self.fields if f.is_guess]:
+            lines.append(Text(f"? a guess, which you know better: {', '.join(guesses)}", style="yellow"))
         return Group(self.table(), *(lines or [Text("nothing to warn about", style="green")]))
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +82,7 @@ class Inspection:
 
 def inspect(source: Location) -> Inspection:
     """Read a file (or a directory with one file per split) and describe it; nothing needs to be declared."""
-    parts = {name: without_padding(arrays) for name, arrays in read_parts(source).items()}
+    parts = {name: with_offsets(arrays) for name, arrays in read_parts(source).items()}
     views = {name: ArrayView.of(arrays) for name, arrays in parts.items()}
     first = next(iter(views.values()))
     if not first.arrays:
@@ -86,7 +90,7 @@ def inspect(source: Location) -> Inspection:
     dim, fields = propose(first)
     counts = np.concatenate([view.counts for view in views.values()])
     findings = [finding for split, view in views.items() for finding in findings_of_arrays(view, fields, split)]
-    findings += findings_of_samples(views)
+    findings += [*findings_of_samples(views), *findings_of_counts(views, fields)]
     tokens = int(counts.min()), int(counts.max())
     return Inspection(str(source), len(counts), tokens, dim, _split_sizes(parts, views), tuple(fields), tuple(findings))
 

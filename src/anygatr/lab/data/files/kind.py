@@ -16,6 +16,7 @@ class UserFiles(DatasetKind):
     """.npz and .h5 files with declared fields."""
 
     name = "files"
+    patience = 6
 
     def recognises(self, path: str) -> bool:
         """Never: fields that nobody declared cannot be known."""
@@ -25,13 +26,20 @@ class UserFiles(DatasetKind):
         """The declared fields, with splits given or made."""
         from anygatr.lab.data.files.dataset import load
 
-        return load(spec.path, spec.inputs, spec.targets, dim=spec.dim, per=spec.per)  # type: ignore[arg-type]
+        return load(
+            spec.path,
+            spec.inputs,
+            spec.targets,
+            dim=spec.dim,
+            per=spec.per,  # type: ignore[arg-type]
+            vocabulary=spec.vocabulary,
+        )
 
     def load_inputs(self, spec: DataSpec, path: str, options: PredictConfig | None = None) -> Dataset:
         """The declared inputs of another file."""
         from anygatr.lab.data.files.dataset import load
 
-        return load(path, spec.inputs, {}, dim=spec.dim, fractions=None)
+        return load(path, spec.inputs, {}, dim=spec.dim, fractions=None, vocabulary=spec.vocabulary)
 
     def is_implied_by(self, record: Mapping[str, Any]) -> bool:
         """Declared inputs say so."""

@@ -12,7 +12,7 @@ _WORDS = {
     "point": "x xy xyz pos position coord coordinate loc location point vertex center centre r place",
     "vector": "v vel velocity f force acc acceleration displacement direction dipole wss grad gradient field normal "
     "omega torque angular magnetic vorticity spin",
-    "scalar": "m mass q charge e energy temperature pressure type species density time t radius distance geo",
+    "scalar": "m mass q charge e energy temperature pressure density time t radius distance geo",
     "rotation": "quat quaternion q rot rotation orientation attitude angle theta heading yaw",
     "translation": "translation trans shift",
     "motor": "pose motor transform motion",
@@ -22,6 +22,10 @@ _WORDS = {
     "pseudoscalar": "pseudoscalar chirality helicity handedness",
     "momentum": "p4 momentum momenta fourmomentum jet particle",
 }
+CODES = "type species class element category kind symbol residue atom z number atomic label"
+"""Words of names that are likely to hold codes, not magnitudes."""
+MOST_CLASSES = 120
+"""More different whole numbers than there are elements are no codes."""
 _TARGETS = "final target label y out output next future truth goal"
 
 
@@ -40,6 +44,8 @@ class ProposedField:
     """Proposed kind; None when the array cannot be a field."""
     reason: str
     is_target: bool
+    is_guess: bool = False
+    """Whether the numbers fit another kind as well: a question to whoever knows the data."""
 
 
 def propose(view: ArrayView) -> tuple[int, list[ProposedField]]:
@@ -68,6 +74,7 @@ def _describe(name: str, view: ArrayView, dim: int) -> ProposedField:
     array, rows, owner = view.arrays[name], view.rows(name), view.owner(name)
     low, high = (float(rows.min()), float(rows.max())) if rows.size else (np.nan, np.nan)
     kind: str | None
+    is_guess = False
     if owner == "other":
         kind, reason = None, f"its first axes are neither {view.lead} tokens nor {view.samples} samples"
     elif array.ndim > (len(view.lead) if owner == "token" else 1) + 1:
@@ -77,8 +84,18 @@ def _describe(name: str, view: ArrayView, dim: int) -> ProposedField:
         if owner == "token" and rows.shape[1] == dim:
             offset, spread = view.offset_and_spread(name)
             is_offset = offset > spread
-        kind, reason = _propose_kind(name, rows, dim, is_offset)
-    return ProposedField(name, array.shape, str(array.dtype), low, high, owner, kind, reason, is_target=False)
+        kind, reason, is_guess = _propose_kind(name, rows, dim, is_offset, name in view.text, array.dtype.kind in "iub")
+        if kind in ("scalar", "category") and view.fits_both(name, dim):
+            wide = next(
+                (k for k, known in _WORDS.items() if k in ("vector", "point") and words(name) & set(known.split())), None
+            )
+            number = f"{dim} columns of each sample, or a number for each of its {dim} tokens"
+            kind, reason = (
+                (wide, f"by its name: {number}") if wide else (kind, f"{number}; if it is a vector, say {name}:vector")
+            )
+            owner, is_guess = ("sample" if wide else owner), True
+    dtype = view.text.get(name, str(array.dtype))
+    return ProposedField(name, array.shape, dtype, low, high, owner, kind, reason, is_target=False, is_guess=is_guess)
 
 
 def _mark_targets(fields: list[ProposedField]) -> list[ProposedField]:
@@ -91,8 +108,37 @@ def _mark_targets(fields: list[ProposedField]) -> list[ProposedField]:
     return [replace(f, is_target=f.name in targets) for f in fields]
 
 
-def _propose_kind(name: str, values: np.ndarray, dim: int, is_offset: bool) -> tuple[str, str]:
-    """(kind, reason) for rows of columns (rows, width); is_offset: the rows of a sample share a place far from 0."""
+def is_one_hot(values: np.ndarray) -> bool:
+    """Whether every row has a single 1 and else 0, not always in the same place."""
+    binary = values.shape[1] > 1 and len(values) > 0 and bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())
+    return binary and not bool((values == values[0]).all())
+
+
+def _propose_kind(
+    name: str, values: np.ndarray, dim: int, is_offset: bool, is_text: bool, is_whole: bool
+) -> tuple[str, str, bool]:
+    """(kind, reason, is a guess) for rows of columns (rows, width).
+
+    is_offset: the rows of a sample share a place far from 0; is_text: they number words; is_whole: they are integers.
+    """
+    width, classes = values.shape[1], len(np.unique(values)) if values.shape[1] == 1 else 0
+    if is_text:
+        return "category", f"{classes} different words", False
+    if is_one_hot(values):
+        return f"scalar*{width}", f"{width} columns with a single 1 in each row: one-hot", False
+    if is_whole and width == 1 and 1 < classes <= MOST_CLASSES:
+        if words(name) & set(CODES.split()):
+            return "category", f"by its name, and whole numbers with {classes} values", False
+        if classes <= min(20, len(values) // 10):
+            remark = f"whole numbers with {classes} values; if they are codes, say {name}:category"
+            return "scalar", remark, not words(name) & set(_WORDS["scalar"].split())
+    kind, reason = _propose_from_columns(name, values, dim, is_offset)
+    is_guess = kind in ("vector", "point") and not reason.startswith("by its name")
+    return kind, reason, is_guess
+
+
+def _propose_from_columns(name: str, values: np.ndarray, dim: int, is_offset: bool) -> tuple[str, str]:
+    """(kind, reason) for rows of numbers; is_offset: the rows of a sample share a place far from 0."""
     width = values.shape[1]
     named = [kind for kind, known in _WORDS.items() if words(name) & set(known.split())]
     for kind in named:
@@ -112,4 +158,6 @@ def _propose_kind(name: str, values: np.ndarray, dim: int, is_offset: bool) -> t
         return "point", f"{width} columns that move together with their sample"
     if width == dim:
         return "vector", f"{width} columns around 0; if it is a place, say {name}:point"
-    return "scalar", "one column" if width == 1 else f"{width} columns that fit no geometric kind: {width} scalars"
+    if width == 1:
+        return "scalar", "one column"
+    return f"scalar*{width}", f"{width} columns that fit no geometric kind: {width} scalars"

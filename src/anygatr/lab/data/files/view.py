@@ -1,7 +1,7 @@
 """How the arrays of a file count samples and tokens, found from their shapes alone."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,17 +18,21 @@ class ArrayView:
     lead: tuple[int, ...]
     """Leading axes of an array with a row per token: (B, n), or (N,) when packed."""
     offsets: np.ndarray | None
+    text: dict[str, str] = field(default_factory=dict)
+    """The type of each array of text, of which `arrays` has the number of each word among all of them, sorted."""
 
     @classmethod
     def of(cls, arrays: Arrays) -> "ArrayView":
         """Count samples and tokens as most arrays do."""
-        numbers = {k: a for k, a in arrays.items() if k not in RESERVED and a.dtype.kind in "fiub" and a.size and a.ndim}
+        kept = {k: a for k, a in arrays.items() if k not in RESERVED and a.dtype.kind in "fiubUS" and a.size and a.ndim}
+        text = {k: str(a.dtype) for k, a in kept.items() if a.dtype.kind in "US"}
+        numbers = {k: np.unique(a, return_inverse=True)[1].reshape(a.shape) if k in text else a for k, a in kept.items()}
         if "offsets" in arrays:
             offsets = checked_offsets(arrays["offsets"])
-            return cls(numbers, len(offsets) - 1, (int(offsets[-1]),), offsets)
+            return cls(numbers, len(offsets) - 1, (int(offsets[-1]),), offsets, text)
         samples = _most_common([len(a) for a in numbers.values()], default=0)
         tokens = _most_common([a.shape[1] for a in numbers.values() if a.ndim > 2 and len(a) == samples], default=1)
-        return cls(numbers, samples, (samples, tokens), None)
+        return cls(numbers, samples, (samples, tokens), None, text)
 
     @property
     def counts(self) -> np.ndarray:
@@ -41,6 +45,10 @@ class ArrayView:
         if shape[: len(self.lead)] == self.lead and not (self.lead[1:] == (1,) and len(shape) == 2):
             return "token"
         return "sample" if shape[0] == self.samples and len(shape) < 3 else "other"
+
+    def fits_both(self, name: str, dim: int) -> bool:
+        """Whether an array (B, d) may hold d columns for each sample as well as a number for each of its d tokens."""
+        return self.offsets is None and self.arrays[name].shape == self.lead == (self.samples, dim)
 
     def rows(self, name: str) -> np.ndarray:
         """One row of columns per token or per sample, without rows that are not finite."""
