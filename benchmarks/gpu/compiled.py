@@ -1,4 +1,6 @@
-"""Kernels of a compiled block's training step, counted in the code that inductor writes: `python -m benchmarks.gpu.compiled iP`.
+"""Kernels of a compiled block's training step, counted in the code that inductor writes.
+
+`python -m benchmarks.gpu.compiled iP C` prints them.
 
 The code is that for CPUs, because inductor does not compile for a card that is not there: a fused loop nest counts as one
 kernel, a call of a library (matrix products, attention) as one. Fusion for a GPU may differ.
