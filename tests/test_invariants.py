@@ -25,7 +25,7 @@ def declared(geo):
     """Every kind that the geometry takes, all in one token."""
     return {
         f"f{i}": kind
-        for i, kind in enumerate(kinds.KINDS)
+        for i, kind in enumerate(name for name, entry in kinds.KINDS.items() if not entry.coded)
         if (kind != "oriented_point" or geo.point != "relative") and (kind not in ("rotation", "motor") or geo.dim < 4)
     }
 

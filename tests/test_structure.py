@@ -18,7 +18,7 @@ def test_the_root_holds_few_modules():
 
 def test_private_torch_names_stand_in_one_place():
     found = {str(path.relative_to(PACKAGE)) for path in FILES if PRIVATE.search(path.read_text(encoding="utf-8"))}
-    assert found == {"execution/torch_state.py"}
+    assert found == {"ops/torch_state.py"}
 
 
 def test_layers_know_no_backend_and_no_program():

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from benchmarks.blindspots.training import Budget, cell, follows_mirrors, mirror
 from benchmarks.harness.files import RESULTS
 
 ROWS = RESULTS / "blindspots" / "rows.jsonl"
+DEFAULTS = RESULTS / "blindspots" / "defaults.jsonl"
 MIRRORED = ("E", "P", "iP", "C")
 PROPER = tuple(f"{name}-" for name in MIRRORED)
 
@@ -42,9 +44,9 @@ def cells() -> Iterator[Cell]:
             yield from (Cell(name, dim, geo) for geo in geometries if dim in task.dims)
 
 
-def read_rows() -> list[dict[str, Any]]:
-    """All rows that are whole."""
-    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def run_cell(asked: Cell, budget: Budget) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def run_cell(asked: Cell, budget: Budget) -> dict[str, Any]:
 
 def run(tasks: list[str], geometries: list[str], budget: Budget) -> None:
     """Every cell that has no row; a row is one line, appended when it is known."""
-    done = {(row["task"], row["dim"], row["geometry"]) for row in read_rows()}
+    done = {(row["task"], row["dim"], row["geometry"]) for row in read_rows(ROWS)}
     ROWS.parent.mkdir(parents=True, exist_ok=True)
     for asked in cells():
         if asked in done or (tasks and asked.task not in tasks) or (geometries and asked.geometry not in geometries):
@@ -87,4 +89,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if arguments.command == "run":
         run(arguments.tasks, arguments.geometries, Budget(steps=arguments.steps))
-    write_page(read_rows(), list(cells()))
+    write_page(read_rows(ROWS), list(cells()), read_rows(DEFAULTS))

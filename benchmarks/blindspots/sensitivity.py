@@ -20,6 +20,7 @@ from torch import Tensor
 import anygatr
 from anygatr import Geometry, geometry, model
 from anygatr.spaces import kinds
+from benchmarks.blindspots.figure import draw
 from benchmarks.harness.files import RESULTS, put
 
 ROWS = RESULTS / "blindspots" / "sensitivity.jsonl"
@@ -75,7 +76,7 @@ def _drawn(geo: Geometry, question: Question, seed: int) -> dict[str, Tensor]:
 
 
 def measure(variant: str) -> None:
-    """Measure what has no row yet; a row per geometry, question and depth."""
+    """Measure a variant anew; a row per geometry, question and depth."""
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     rows = [row for row in rows if row["variant"] != variant]
     for name, mirrors in GEOMETRIES:
@@ -105,4 +106,8 @@ def round_(x: float) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variant", choices=[*VARIANTS, "figure"])
-    measure(parser.parse_args().variant)
+    chosen = parser.parse_args().variant
+    if chosen == "figure":
+        draw()
+    else:
+        measure(chosen)

@@ -121,7 +121,7 @@ def _contestants(geometries: Sequence[str], size: Size, device: torch.device, co
             net, inputs = _ours(name, size, device)
             net.compile()
             yield Contestant(f"{name}, compiled", net, inputs)
-        if dict(backends()).get(str(fast), "unknown") is None:
+        if fast is not None and dict(backends())[fast] is None:
             yield Contestant(f"{name}, {fast}", *_ours(name, size, device))  # what "auto" chooses
     yield Contestant("Transformer", *_transformer(size, device))
     for peer, make in (("lgatr", _lgatr), ("gatr", _gatr)):

@@ -88,7 +88,8 @@ def test_larger_algebras_need_more(capfd):
     assert found["C"] > 2 * found["E"]
     assert found["E"] == training_memory_mb(replace(recipe("laptop", "E"), batch=8, origin="mass"), bodies)
     assert torch.equal(before, torch.get_rng_state())
-    assert capfd.readouterr().err == ""
+    said = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("anygatr: building C kernels")]
+    assert not said
 
 
 def test_halved_numbers_need_less():

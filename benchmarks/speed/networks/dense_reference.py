@@ -1,8 +1,8 @@
 """The network of a `GATr` in dense tensors: every map of the basis and every entry of a product's table, zeros included.
 
-It shares the parameters of the network it is made from and gives the same outputs. Tokens first, blades last, plain
-autograd, the fastest of the dense forms we tried: one matrix product for all maps of a layer, one einsum for a product
-(opt_einsum chooses the order), the attention of torch.
+It shares the parameters of the network it is made from and gives the same outputs. Tokens first, the algebra's blades
+last, plain autograd, the fastest of the dense forms we tried: one matrix product for all maps of a layer, one einsum for a
+product (opt_einsum chooses the order), the attention of torch.
 """
 
 # axes: k i j blades, m maps, c d channels, h heads, f features
@@ -91,7 +91,7 @@ class DenseGATr(nn.Module):
         (qs, ks, vs) = s.unflatten(-1, (sum(groups), -1)).split(groups, -2)
         weights = iter(attend.log_weights)
         queries, keys = [qs], [ks]
-        for feature in attend.op.features:
+        for feature in self.net.geometry.features:
             query, key = feature.query(qx.movedim(-1, 0)).movedim(0, -1), feature.key(kx.movedim(-1, 0)).movedim(0, -1)
             queries.append((query * next(weights).exp()[..., None] if feature.learned else query).flatten(-2))
             keys.append(key.flatten(-2))

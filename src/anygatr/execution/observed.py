@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from anygatr.execution.torch_state import global_hooks
 from anygatr.ops.batch import Batch
+from anygatr.ops.torch_state import global_hooks
 from anygatr.program.program import Program
 from anygatr.program.trace import trace, values_of
 

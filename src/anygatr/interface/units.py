@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anygatr.execution.torch_state import transformed
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.tokens import Tokens
+from anygatr.ops.torch_state import transformed
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
 

@@ -1,6 +1,7 @@
 """The laboratory: data, training, comparison, report and command line. Imports the library; never the reverse.
 
-`train`, `compare` and `predict` do what the commands of those names do, with the same arguments, and return rows.
+`train`, `compare`, `choose`, `evaluate` and `predict` do what the commands of those names do, with the same arguments, and
+return rows.
 """
 
 import os
@@ -13,7 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["compare", "predict", "train"]
+__all__ = ["choose", "compare", "evaluate", "predict", "train"]
 
 
 def train(**arguments: Any) -> dict[str, Any]:
@@ -46,6 +47,22 @@ def predict(run: str, data: str, **arguments: Any) -> "dict[str, Tensor]":
     from anygatr.lab.training.predict import predict_fields
 
     return predict_fields(PredictConfig(run, data, **_tuples(arguments)))[1]
+
+
+def choose(**arguments: Any) -> dict[str, Any]:
+    """Choose a model within a time and return the row of the winner. Arguments: the fields of `ChooseConfig`."""
+    from anygatr.lab.comparison.choose import choose as command
+    from anygatr.lab.config.commands import ChooseConfig
+
+    return command(ChooseConfig(**_tuples(arguments)))
+
+
+def evaluate(run: str, **arguments: Any) -> dict[str, dict[str, float]]:
+    """The errors of a run on every split, by split and name. Arguments: those of `EvaluateConfig`."""
+    from anygatr.lab.config.commands import EvaluateConfig
+    from anygatr.lab.training.evaluate import evaluate as command
+
+    return command(EvaluateConfig(run, **_tuples(arguments)))
 
 
 def _tuples(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "certify": (commands.CertifyConfig, "anygatr.lab.training.certificate:certify_run"),
     "predict": (commands.PredictConfig, "anygatr.lab.training.predict:predict"),
     "compare": (commands.CompareConfig, "anygatr.lab.comparison.compare:compare"),
+    "choose": (commands.ChooseConfig, "anygatr.lab.comparison.choose:choose"),
     "report": (ReportConfig, "anygatr.lab.report.summary:show_report"),
     "demo": (commands.DemoConfig, "anygatr.lab.comparison.demo:demo"),
 }

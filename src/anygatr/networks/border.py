@@ -101,7 +101,8 @@ def blank(
 
 def channels(x: Float[Tensor, "*any c"], chosen: Sequence[int]) -> Float[Tensor, "*any r"]:
     """Some of the channels; a list as an index would be copied to the device in every call."""
-    return torch.stack([x[..., c] for c in chosen], -1) if chosen else x[..., :0]
+    # not a slice: an empty one keeps the strides of x, on which compiled code would depend
+    return torch.stack([x[..., c] for c in chosen], -1) if chosen else x.new_empty(*x.shape[:-1], 0)
 
 
 def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "mask") -> None:

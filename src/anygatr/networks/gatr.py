@@ -30,7 +30,7 @@ class GATr(nn.Module):
     token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
     bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
-    with unit variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
+    with the same variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
     `model` embeds and reads them, not on the algebra's. `config` keeps the arguments.
     """
 
@@ -120,7 +120,7 @@ class GATr(nn.Module):
         return call(self.linear_out, x, s)
 
     def _balance(self) -> None:
-        """Unit variance behind every layer; the stream, to which each block adds as much, is divided at the end."""
+        """The same variance behind every layer; the stream, to which each block adds as much, is divided at the end."""
         for layer in self.modules():
             if isinstance(layer, EquiLinear):
                 layer.balance(1 / max(len(self.blocks), 1) if layer is self.linear_out else 1.0)

@@ -1,7 +1,7 @@
 """How equivariant linear layers start: the paper's two schemes, every factor computed from the basis of maps; and balanced.
 
 The paper's layers give outputs of variance 1/3, those behind attention a hundredth of that. What an output needs several
-products for starts small then, as small times small. Balanced layers keep variance 1 throughout.
+products for starts small then, as small times small. Balanced layers keep the variance throughout.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,23 @@ SMALL = Variant(gain=0.1)  # the residual stream passes the first attention laye
 ALMOST_UNIT = Variant(gain=0.5, scalar=1.0)  # a product whose right factor is close to 1 starts close to the identity
 
 
-def balancing(variant: Variant, variance: float) -> Variant:
-    """What takes a layer that started with a variant to another variance: uniform weights give 1/3."""
-    return Variant(gain=sqrt(3 * variance) / (variant.gain if variant is SMALL else 1.0))
+@dataclass(frozen=True)
+class Balance:
+    """The variance behind every layer of a balanced start, and the gain of those behind attention."""
+
+    variance: float
+    attention: float
+
+
+# starting near the identity is what "identity" is for: larger weights than these made conformal networks learn more slowly
+BALANCES = {"kaiming": Balance(1.0, 1.0), "identity": Balance(0.5, 0.3)}
+
+
+def balancing(variant: Variant, scheme: str, share: float) -> Variant:
+    """What takes a layer that started with a variant to a share of the balanced variance: uniform weights give 1/3."""
+    balance = BALANCES[scheme]
+    small = balance.attention / variant.gain if variant is SMALL else 1.0
+    return Variant(gain=sqrt(3 * balance.variance * share) * small)
 
 
 def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:

@@ -68,10 +68,10 @@ class EquiLinear(Layer):
             self._vary(variant, part, len(variants))
 
     @torch.no_grad()
-    def balance(self, variance: float = 1.0) -> None:
-        """Start with outputs of this variance for inputs of variance 1, instead of 1/3, and no layer small."""
+    def balance(self, share: float = 1.0) -> None:
+        """From a new layer as in the paper make a balanced one: outputs have this share of the variance of its scheme."""
         for part, variant in enumerate(self.variants):
-            self._vary(init.balancing(variant, variance), part, len(self.variants))
+            self._vary(init.balancing(variant, self.geometry.init, share), part, len(self.variants))
 
     def forward(
         self, x: Float[Tensor, "k *tokens c_in"], s: Float[Tensor, "*tokens s_in"]

@@ -154,7 +154,7 @@ class Linear(Op):
         """What scalars and biases add to the invariant blades that are written."""
         outer, bias = self.plan.outer, weights.bias_mv
         matrix = _some(weights.s_to_mv, outer).flatten(0, 1)
-        fed = functional.linear(s.flatten(0, -2), matrix, None if bias is None else _some(bias, outer).flatten())
+        fed = _affine(s.flatten(0, -2), matrix, None if bias is None else _some(bias, outer).flatten())
         return fed.unflatten(-1, (len(outer), weights.mv.shape[0])).movedim(1, 0)
 
     def _scalars(self, read: Tensor | None, s: Tensor, weights: LinearWeights) -> Float[Tensor, "*tokens s_out"]:
@@ -162,10 +162,15 @@ class Linear(Op):
         if not self.plan.scalars:
             return s.new_zeros(*s.shape[:-1], len(weights.s_to_s))
         if read is None or not self._inner:
-            return functional.linear(s, weights.s_to_s, weights.bias_s)
+            return _affine(s, weights.s_to_s, weights.bias_s)
         rows = torch.cat([s.flatten(0, -2), read.movedim(0, 1).flatten(1)], -1)
         matrix = torch.cat([weights.s_to_s, _some(weights.mv_to_s, self._inner).movedim(0, 1).flatten(1)], -1)
-        return functional.linear(rows, matrix, weights.bias_s).unflatten(0, s.shape[:-1])
+        return _affine(rows, matrix, weights.bias_s).unflatten(0, s.shape[:-1])
+
+
+def _affine(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """As functional.linear; not as a matrix product where it is an outer one: inductor asks for the sizes of small ones."""
+    return rows * matrix.T if bias is None and rows.shape[-1] == 1 else functional.linear(rows, matrix, bias)
 
 
 def _some(weights: Tensor, which: tuple[int, ...]) -> Tensor:

@@ -96,7 +96,11 @@ class Norm(Op):
 
     def _scale(self, pairs: Tensor, signs: Tensor) -> Tensor:
         """1 / sqrt(size); where an indefinite form is negative, eps alone is left."""
-        squares = torch.tensordot(signs, pairs, 1)
-        size = squares.abs().sum(0) if self.plan.absolute else squares.sum(0)
+        if len(signs) == 1:  # no matrix product: its gradient is an outer one, and inductor asks for the sizes of small ones
+            squares = torch.mv(pairs.flatten(1).mT, signs[0]).view(pairs.shape[1:])
+            size = squares.abs() if self.plan.absolute else squares
+        else:
+            squares = torch.tensordot(signs, pairs, 1)
+            size = squares.abs().sum(0) if self.plan.absolute else squares.sum(0)
         mean, (form, eps) = size.mean(-1, keepdim=True), self.plan.floor
         return (mean.clamp(min=eps) if form == "clamp" else mean.clamp(min=0) + eps).rsqrt()

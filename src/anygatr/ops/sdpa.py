@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from anygatr.ops.torch_state import transformed
+
 # axes: b batch, h heads, g key heads, n queries, m keys, f features
 aten = torch.ops.aten
 SUBNORMAL = 1e-30
@@ -103,14 +105,9 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 def twice_differentiable(fast: Attend, slow: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """fast(q, k, v), whose gradient cannot be differentiated, with the second derivatives of slow(q, k, v)."""
     recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-    if not recorded or torch.compiler.is_compiling():
+    if not recorded or torch.compiler.is_compiling() or transformed([q, k, v]):
         return fast(q, k, v)
-    try:
-        return _Twice.apply(fast, slow, q, k, v)
-    except RuntimeError as error:  # function transforms refuse it, and differentiate the fast way themselves
-        if "functorch" not in str(error):
-            raise
-        return fast(q, k, v)
+    return _Twice.apply(fast, slow, q, k, v)
 
 
 class _Twice(torch.autograd.Function):

@@ -10,9 +10,9 @@ from anygatr.execution.c import build
 from anygatr.execution.c.run import Known, backward, forward
 from anygatr.execution.c.schedule import Segment, kernel_parameters, schedule
 from anygatr.execution.interpreter import interpret
-from anygatr.execution.torch_state import transformed
 from anygatr.ops.batch import Batch
 from anygatr.ops.precision import autocast_type
+from anygatr.ops.torch_state import transformed
 from anygatr.program.program import Program, Step
 
 PLAIN = (Tensor, torch.nn.Parameter)

@@ -9,9 +9,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from anygatr.execution.torch_state import transformed
 from anygatr.execution.triton.schedule import AttentionKernel, Kernel, ProductKernel, schedule
 from anygatr.ops.batch import Batch
+from anygatr.ops.torch_state import transformed
 from anygatr.program.program import Program, Step
 
 PLAIN = (Tensor, torch.nn.Parameter)

@@ -11,7 +11,7 @@ from anygatr.execution.triton import linear_kernels, norm_kernels
 from anygatr.execution.triton.launch import LANGUAGE, call, precision, sum_type, tile
 from anygatr.execution.triton.linear_tables import PackedTables, Widths, linear_tables
 from anygatr.execution.triton.norm_tables import norm_members
-from anygatr.execution.triton.schedule import LinearKernel, LoadModes
+from anygatr.execution.triton.schedule import LinearKernel, LoadPrologue
 from anygatr.ops.linear import Linear
 from anygatr.ops.precision import autocast_type
 
@@ -59,7 +59,7 @@ def backward(
     shapes = (len(x), *s.shape[:-1], widths.c_out), (*s.shape[:-1], widths.s_out)
     gy, gt = (x.new_zeros(shape) if g is None else g.contiguous() for g, shape in zip(grads, shapes, strict=True))
     gx, gs = torch.empty_like(x), torch.empty_like(s)
-    _linear(gy, gt, saved.statistics, saved.packed, tables.backward, (), (gx, gs), LoadModes(), short, True)
+    _linear(gy, gt, saved.statistics, saved.packed, tables.backward, (), (gx, gs), LoadPrologue(), short, True)
     own = _weight_gradients(kernel, x, s, gy, gt, saved.statistics, widths, tables, weights, short)
     gx, gs = _through_prologue(kernel.prologue, gx, gs, x, s, saved.statistics, real)
     kept = [g.to(r.dtype) for g, r in zip((gy, gt), residual, strict=False)]
@@ -74,7 +74,7 @@ def _linear(
     reads: Sequence[Tensor],
     residual: Sequence[Tensor],
     results: tuple[Tensor, Tensor],
-    prologue: LoadModes,
+    prologue: LoadPrologue,
     short: torch.dtype | None,
     transposed: bool,
 ) -> None:
@@ -136,7 +136,7 @@ def _weight_gradients(
 
 
 def _through_prologue(
-    prologue: LoadModes, gx: Tensor, gs: Tensor, x: Tensor, s: Tensor, statistics: Tensor, real: torch.dtype
+    prologue: LoadPrologue, gx: Tensor, gs: Tensor, x: Tensor, s: Tensor, statistics: Tensor, real: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Gradients of what the map read as gradients of what the prologue read."""
     mv, scalars = bool(x.shape[-1]) and prologue.mv, bool(s.shape[-1]) and prologue.s
@@ -169,7 +169,7 @@ def _through_prologue(
     return out_x, out_s
 
 
-def _statistics(prologue: LoadModes, x: Tensor, s: Tensor, real: torch.dtype) -> Tensor:
+def _statistics(prologue: LoadPrologue, x: Tensor, s: Tensor, real: torch.dtype) -> Tensor:
     """What normalises each token; empty where nothing is normalised."""
     tokens = s.shape[:-1].numel()
     if "norm" not in (prologue.mv, prologue.s):
@@ -219,7 +219,7 @@ def _tables(kernel: LinearKernel, widths: Widths, like: Tensor) -> PackedTables:
     return linear_tables(kernel.plan, widths, not kernel.missing[-1], WEIGHT, sum_type(like), like.device)
 
 
-def _modes(prologue: LoadModes) -> dict[str, int]:
+def _modes(prologue: LoadPrologue) -> dict[str, int]:
     return {"MV": MV[prologue.mv], "SCALARS": SCALARS[prologue.s]}
 
 

@@ -18,7 +18,7 @@ from anygatr.program.program import Program, Step
 
 
 @dataclass(frozen=True)
-class LoadModes:
+class LoadPrologue:
     """What happens to multivectors and scalars while a linear map loads them: None, "norm", "gate", a form of GELU."""
 
     mv: str | None = None
@@ -51,7 +51,7 @@ class LinearKernel(Kernel):
     """A linear map with its prologue; inputs are x, s and perhaps a residual stream that is added."""
 
     plan: LinearPlan
-    prologue: LoadModes
+    prologue: LoadPrologue
     missing: tuple[bool, ...] = ()  # of the six parameters, those that the layer does not have
 
 
@@ -141,7 +141,9 @@ def _linear(step: Step, makers: dict[int, Step], total: Step | None) -> LinearKe
     missing = tuple(name is None for name in step.parameters[:count])
     outputs = step.outputs if total is None else total.outputs
     assert isinstance(step.op, Linear)
-    return LinearKernel(tuple(steps), (x, s, *residual), outputs, names, step.op.plan, LoadModes(mv, scalars, norm), missing)
+    return LinearKernel(
+        tuple(steps), (x, s, *residual), outputs, names, step.op.plan, LoadPrologue(mv, scalars, norm), missing
+    )
 
 
 def _once(steps: Iterable[Step]) -> Sequence[Step]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich import box
@@ -11,8 +11,10 @@ from rich.table import Table
 from anygatr.costs import summary
 from anygatr.interface.model import model
 from anygatr.interface.sight import TargetSight, sight
-from anygatr.lab.config.commands import AdviseConfig
-from anygatr.lab.data.kinds import parse_fields
+from anygatr.lab.comparison.probe import Remark, probe
+from anygatr.lab.config.commands import AdviseConfig, DataOptions
+from anygatr.lab.data.kinds import base_kind, parse_fields
+from anygatr.lab.data.registry import spec_of
 from anygatr.lab.report.theory import theory
 from anygatr.lab.system.effort import check_effort
 from anygatr.lab.system.terminal import Terminal
@@ -25,6 +27,8 @@ NAMES = ("E", "P", "iP", "C")
 SPACETIME = ("L",)
 """Asked only if the data speak of momenta."""
 BLOCKS = 4
+CLASSES = 8
+"""Of a category that does not say how many it has."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,11 @@ class Verdict:
 
 def advise(config: AdviseConfig) -> list[Verdict]:
     """The command: a table of verdicts and one sentence."""
+    remarks: list[Remark] = []
+    if config.data is not None:
+        config, remarks = _probed(config, config.data)
     inputs, targets = parse_fields(config.inputs, "inputs"), parse_fields(config.target, "target")
+    inputs = {name: f"{kind}*{CLASSES}" if kind == "category" else kind for name, kind in inputs.items()}
     if not inputs or not targets:
         raise ValueError(
             "inputs and target must each name a field, for example --inputs position:point --target force:vector"
@@ -82,14 +90,30 @@ def advise(config: AdviseConfig) -> list[Verdict]:
     verdicts = [_judge(geometry(name, dim=config.dim), inputs, targets, width, config.tokens) for name in names]
     sentence = recommend(verdicts)
     if config.json:
-        print(json.dumps({"geometries": [asdict(verdict) for verdict in verdicts], "advice": sentence}))
+        said = {"remarks": [asdict(remark) for remark in remarks]} if config.data is not None else {}
+        print(json.dumps({"geometries": [asdict(verdict) for verdict in verdicts], "advice": sentence} | said))
         return verdicts
     console = Terminal()
     console.print(_field_table(verdicts))
     console.print(_sight_table(verdicts))
     console.print(_cost_table(verdicts, config))
     console.print(sentence, highlight=False)
+    for remark in remarks:
+        console.print(f"- {remark}", highlight=False, soft_wrap=True)
     return verdicts
+
+
+def _probed(config: AdviseConfig, path: str) -> tuple[AdviseConfig, list[Remark]]:
+    """The fields as they are in the data, and what the data say."""
+    default = AdviseConfig()
+    is_declared = config.inputs != default.inputs
+    options = DataOptions(path, config.inputs, config.target) if is_declared else DataOptions(path)
+    spec = spec_of(options)
+    data = spec.load()
+    inputs, target = (tuple(f"{n}:{k}" for n, k in side.items()) for side in (data.input_kinds, data.target_kinds))
+    tokens = int(data.counts.double().median())
+    asked = replace(config, inputs=inputs, target=target, dim=data.dim, tokens=tokens)
+    return asked, probe(spec, data, NAMES)
 
 
 def recommend(verdicts: Iterable[Verdict]) -> str:
@@ -119,7 +143,7 @@ def _preference(verdict: Verdict) -> tuple[int, bool, bool, bool, float]:
 
 
 def _judge(geo: Geometry, inputs: dict[str, str], targets: dict[str, str], width: Width, tokens: int) -> Verdict:
-    declared = inputs | targets
+    declared = {name: base_kind(kind) for name, kind in (inputs | targets).items()}
     fields = {name: _representation(geo, kind) for name, kind in declared.items()}
     known, costs, seen = theory(geo.name, geo.dim), None, dict[str, TargetSight]()
     try:

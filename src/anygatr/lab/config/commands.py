@@ -124,7 +124,8 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Train one model; stopped and started again with the same command, it continues to the same bits."""
 
     model: str = "C"
-    """E, P, iP, C, perhaps with overrides as in C,norm=abs, or a baseline: transformer, se3_transformer, segnn, ..."""
+    """E, P, iP, C or L, perhaps with overrides as in E,mirrors=false or C,norm=abs; or a baseline: transformer,
+    se3_transformer, segnn, pointnet2, gem_cnn."""
     out: str = "runs/train"
     """Directory of the run: configuration, metrics, state to resume from, best weights."""
     size: int | None = None
@@ -202,7 +203,8 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     """Train models x sizes x seeds side by side; killed and started again with the same command, it continues."""
 
     models: tuple[str, ...] = ("E", "P", "iP", "C", "transformer")
-    """What to compare."""
+    """What to compare: E, P, iP, C, L, variants such as E,mirrors=false, transformer, se3_transformer, segnn, pointnet2,
+    gem_cnn."""
     sizes: tuple[int, ...] = ()
     """Numbers of training samples; default: all there are."""
     seeds: int = 1
@@ -222,6 +224,25 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
 
 
 @dataclass(frozen=True)
+class ChooseConfig(ThreadOptions, DataOptions):
+    """Find a model for your data within a time: a tournament of models, widths, depths and learning rates.
+
+    It ends with a trained, certified run, the reason why it won, and how sure that is.
+    """
+
+    minutes: float = 10.0
+    """Time for all of it, about; the last 40 percent train the winner."""
+    models: tuple[str, ...] = ("E", "E,mirrors=false", "iP", "C")
+    """Who takes part; those that cannot learn the task are left out."""
+    pool: Pool | None = None
+    """Mean or sum over tokens; default: the sum where a target grows with their number."""
+    origin: str | None = None
+    """Subtracted before embedding: mean, the name of a field of weights, or none. Default: mass for n-body, else mean."""
+    out: str = "runs/choose"
+    """Directory of the tournament; the winner is in its folder `best`."""
+
+
+@dataclass(frozen=True)
 class DemoConfig(ThreadOptions):
     """A small comparison of E, P, iP, C and a Transformer on one or two clusters of stars and planets, in minutes."""
 
@@ -233,6 +254,8 @@ class DemoConfig(ThreadOptions):
 class AdviseConfig(ThreadOptions):
     """Which geometry to choose, without training: what can be represented, mirrors, expressivity, cost."""
 
+    data: str | None = None
+    """Probe these data, in some ten seconds: size, copies, what to beat, mirrors, sums over tokens, distance from 0."""
     inputs: tuple[str, ...] = ("position:point", "velocity:vector", "mass:scalar")
     """Input fields as name:kind."""
     target: tuple[str, ...] = ("final:point",)

@@ -8,6 +8,8 @@ NEAR = 1.5
 """A model whose error is less than this times the bound sits at it."""
 FOLLOWS = 1e-2
 """A mirror error below this is rounding: predictions follow mirrors."""
+ROUNDING = 1e-12
+"""A bound below this share of a target's variance is rounding."""
 MATTERS = 0.01
 """A bound below this share of the error without learning is rounding, or noise of the data."""
 
@@ -15,7 +17,8 @@ MATTERS = 0.01
 def mirror_caveats(experiment: ComparisonResults) -> list[str]:
     """Sentences on a target that changes under mirrors, and on the models that cannot follow it."""
     bound = (experiment.data.get("mirror_bound") or {}).get("mse")
-    if not isinstance(bound, float) or not experiment.trivial or bound < MATTERS * experiment.trivial:
+    least = max(MATTERS * (experiment.trivial or 0), ROUNDING * experiment.baselines().get("mean", {}).get("mse", 0.0))
+    if not isinstance(bound, float) or not experiment.trivial or bound <= least:
         return []
     names, stuck = looks(experiment.models), []
     for model in experiment.models:

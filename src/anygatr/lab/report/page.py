@@ -20,6 +20,7 @@ from anygatr.lab.report.figures import (
     shift_figure,
 )
 from anygatr.lab.report.headline import Headline, caveats, headline
+from anygatr.lab.report.numbers import numbers_table
 from anygatr.lab.report.palette import Look, looks
 from anygatr.lab.report.ranking import Criterion, Mark, rank
 from anygatr.lab.report.rows import ComparisonResults, load
@@ -68,7 +69,7 @@ def _page(experiment: ComparisonResults) -> str:
     if experiment.finished:
         ranking = ("Ranking", markup.section("ranking", "Measured ranking", *_ranking(experiment)))
         first, *rest = parts.items()
-        parts = dict([first, ("ranking", ranking), *rest])
+        parts = dict([first, *_numbers(experiment), ("ranking", ranking), *rest])
     parts["repeat"] = ("Repeat it", markup.section("repeat", "Repeat it", *_repeat(experiment)))
     answer, assets = headline(experiment), files("anygatr.lab.report")
     name = str(experiment.data.get("name", "data"))
@@ -83,6 +84,16 @@ def _page(experiment: ComparisonResults) -> str:
         plotly=get_plotlyjs(),
         script=assets.joinpath("page.js").read_text(encoding="utf-8"),
     )
+
+
+def _numbers(experiment: ComparisonResults) -> list[tuple[str, tuple[str, str]]]:
+    """The section with errors of every target beside what they must beat, where they were recorded."""
+    table = numbers_table(experiment)
+    if not table:
+        return []
+    note = "On the evaluation set, in the units of the data, means over seeds. In brackets: predictors without training."
+    body = markup.section("numbers", "What an error must beat", f'<p class="note">{escape(note)}</p>', markup.table(table))
+    return [("numbers", ("Numbers", body))]
 
 
 NAVIGATION = {

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from anygatr.files.reading import shortened
 from anygatr.files.whole import write_text
 from anygatr.lab.config.json_files import write_json
 from anygatr.lab.config.schema import parse_json
@@ -45,11 +46,10 @@ def read_rows(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
         try:
             path, text = (content, None) if isinstance(content, Path) else (packed, content)
             record = parse_json(path, text, ROW_SHAPE)
+            if isinstance(content, Path) or not row_path(directory, record).exists():
+                found[place] = record
         except (ValueError, OSError) as problem:
-            problems.append(f"{place} was skipped: {problem}")
-            continue
-        if isinstance(content, Path) or not row_path(directory, record).exists():
-            found[place] = record
+            problems.append(f"{place} was skipped: {shortened(problem, 500)}")
     return found, problems
 
 

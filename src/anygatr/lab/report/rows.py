@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from anygatr.files.reading import shortened
 from anygatr.lab.config.json_files import read_json
 from anygatr.lab.report.palette import is_algebra
 from anygatr.lab.report.row_files import EXPERIMENT_SHAPE, read_rows
@@ -171,9 +172,8 @@ def _experiment(directory: Path) -> dict[str, Any]:
         raise ValueError(f"directory={str(directory)!r} holds no experiment.json; give what `anygatr compare --out` wrote")
     asked = read_json(path, EXPERIMENT_SHAPE)
     if asked.get("version") != VERSION:
-        raise ValueError(
-            f"{path} has version {asked.get('version')!r}, this report reads {VERSION}; use the anygatr it names"
-        )
+        found = shortened(repr(asked.get("version")), 80)
+        raise ValueError(f"{path} has version {found}, this report reads {VERSION}; use the anygatr it names")
     return asked
 
 

@@ -29,9 +29,9 @@ class MetricsLog:
 
     def __init__(self, path: Path, step: int, log: Iterable[str] = ()):
         self.loggers = open_loggers(log, path.parent, step)
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
         kept = [line for line in lines if _step(line) <= step]
-        self.file = open(path, "w")  # noqa: SIM115  closed by close()
+        self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115  closed by close()
         self.file.writelines(line + "\n" for line in kept)
         self.file.flush()
 
@@ -82,8 +82,9 @@ class _Throughput(ProgressColumn):
 
 
 def _step(line: str) -> float:
-    """The step of a line; a line cut off by a crash comes after every step."""
+    """The step of a line; a line cut off by a crash, or damaged, comes after every step."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError):
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return float("inf")
+    return step if isinstance(step, int | float) else float("inf")

@@ -1,0 +1,71 @@
+"""Every reader survives damaged files: a second's worth of cases each here, a million in the slow tier."""
+
+import pytest
+
+from benchmarks.reliability import targets
+from benchmarks.reliability.fuzz import fuzz, in_a_process
+from benchmarks.reliability.mutations import exchanged, mutate
+from benchmarks.reliability.targets import TARGETS, Target
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_few_cases(name):
+    row = fuzz(name, cases=100, start=0, seconds=1.0)
+    assert not row["failures"]
+    assert row["cases"] == row["refused"] + row["accepted"]
+    assert row["cases"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_million_cases_in_all(name):
+    row = in_a_process(name, cases=-(-1_000_000 // len(TARGETS)), start=1)
+    assert not row["failures"]
+
+
+def test_failures_are_seen(monkeypatch):
+    """The negative control: a reader that stumbles, one that takes memory, and what they are counted as."""
+    hoard = []
+
+    def stumble(path):
+        if path.read_bytes()[:2] != b"PK":
+            raise KeyError("nothing expected this")
+
+    def take(path):
+        hoard.append(bytearray(1_200_000_000 if not hoard else 0))
+        hoard[0][::4096] = b"x" * len(hoard[0][::4096])
+
+    for read, expected in ((stumble, "KeyError"), (take, "memory")):
+        broken: Target = targets.bytes_target("broken", "broken", targets.write_npz, read)
+        monkeypatch.setitem(TARGETS, "broken", broken)
+        row = fuzz("broken", cases=60, start=0)
+        assert any(expected in name for name in row["failures"]), row
+
+
+def test_the_same_seed_gives_the_same_cases(monkeypatch):
+    seen: list[list[bytes]] = []
+
+    def note(path):
+        seen[-1].append(path.read_bytes())
+
+    monkeypatch.setitem(TARGETS, "noted", targets.bytes_target("noted", "", targets.write_surfaces, note))
+    for start in (3, 3, 4):
+        seen.append([])
+        fuzz("noted", cases=20, start=start)
+    assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize("kind", range(9))
+def test_mutations_change_bytes_and_only_a_few(kind):
+    raw = bytes(range(200))
+    changed = mutate(raw, [(kind, 50, 77)])
+    assert changed != raw
+    assert changed[:50] == raw[:50]
+
+
+def test_exchanged_nodes_leave_the_record_alone():
+    record = {"a": [1, {"b": 2}]}
+    found = {str(exchanged(record, [(i, "new")])) for i in range(4)}
+    assert found == {"{'a': 'new'}", "{'a': ['new', {'b': 2}]}", "{'a': [1, 'new']}", "{'a': [1, {'b': 'new'}]}"}
+    assert exchanged(record, [(0, "remove")]) == {}
+    assert record == {"a": [1, {"b": 2}]}
