@@ -96,3 +96,15 @@ def test_a_training_step_needs_few_launches(preset, most):
     assert sum(counted.values()) <= most, counted
     assert counted["triton linear_kernel"] == 10
     assert not {"nonzero", "_local_scalar_dense"} & set(counted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["iP", "C"])
+def test_a_compiled_block_has_few_kernels(preset):
+    """One region without graph breaks, counted in the code that inductor writes for CPUs."""
+    from benchmarks.gpu.compiled import kernels
+
+    torch.compiler.reset()
+    fused, called = kernels(preset)
+    assert min(fused, called) > 10
+    assert fused + called <= 130
