@@ -96,7 +96,8 @@ class Norm(Op):
 
     def _scale(self, pairs: Tensor, signs: Tensor) -> Tensor:
         """1 / sqrt(size); where an indefinite form is negative, eps alone is left."""
-        if len(signs) == 1:  # no matrix product: its gradient is an outer one, and inductor asks for the sizes of small ones
+        # not a matrix product, whose gradient is an outer one, for whose size inductor asks; ONNX gets torch.mv wrong
+        if len(signs) == 1 and not torch.compiler.is_exporting():
             squares = torch.mv(pairs.flatten(1).mT, signs[0]).view(pairs.shape[1:])
             size = squares.abs() if self.plan.absolute else squares
         else:
