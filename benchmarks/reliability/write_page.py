@@ -16,7 +16,8 @@ What was tried against the library, how often, and what failed. This page is mad
 (`results/reliability/rows.jsonl`, with the commit of each) by `python -m benchmarks.reliability.write_page`: a number here
 was run. What is trusted and what is checked stands in `SECURITY.md`, in the root of the repository.
 
-Rows are of the code as it is; what earlier rounds found was mended and has tests of its own: `tests/test_checkpoint.py`,
+A row that found something was run again after it had been mended; only the later one is kept. Tests of what was found:
+`tests/test_checkpoint.py`,
 `tests/data/test_hostile_files.py`, `tests/lab/test_damaged_runs.py`, `tests/lab/test_outputs.py`,
 `tests/native/test_build.py`. The C kernels are run under sanitisers by `make sanitize`, which has no row here.
 """

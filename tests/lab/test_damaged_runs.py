@@ -156,6 +156,9 @@ def test_shapes(value, shape, problem):
 def test_recipes_have_limits():
     with pytest.raises(ValueError, match="blocks=10000000 must be at most 1,000"):
         recipe("laptop", "C", blocks=10**7)
+    with pytest.raises(ValueError, match="50,000 characters; at most 1000") as error:
+        recipe("laptop", "C", origin="x" * 50_000)
+    assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(
