@@ -140,13 +140,24 @@ def _build(path: Path, sources: tuple[str, ...], generated: str, flags: tuple[st
 def _scratch(cache: Path) -> Iterator[str]:
     """A directory to build in, locked as long as its process lives; those of processes that were killed are removed."""
     for old in cache.glob("build-*"):
-        with suppress(OSError), (old / "lock").open("a") as lock:
+        with suppress(OSError):
             if time.time() - old.stat().st_mtime > FRESH:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(old)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch, Path(scratch, "lock").open("a") as lock:
+                _remove_unless_locked(old)
+    directory = tempfile.TemporaryDirectory(dir=cache, prefix="build-", ignore_cleanup_errors=True)
+    with directory as scratch, Path(scratch, "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield scratch
+
+
+def _remove_unless_locked(directory: Path) -> None:
+    """Remove a directory whose process is gone; one that was killed before it could lock it has no lock."""
+    try:
+        # "r+" makes no file: a directory that is being removed by its own process has to stay empty
+        with (directory / "lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory)
+    except FileNotFoundError:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run(command: list[str], directory: str | None = None) -> bytes:
