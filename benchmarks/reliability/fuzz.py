@@ -46,7 +46,7 @@ def fuzz(name: str, cases: int, start: int, seconds: float | None = None) -> dic
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 
         def attempt(case: Any) -> None:
-            if seconds is not None and time.perf_counter() - began > seconds:
+            if seconds is not None and counts["cases"] and time.perf_counter() - began > seconds:
                 return
             counts["cases"] += 1
             at = time.perf_counter()
