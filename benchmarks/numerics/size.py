@@ -35,10 +35,12 @@ Row = dict[str, Any]
 
 
 def inner_product(frame: str, number: str, size: float) -> float:
-    """The median relative error of <p, q> = -|p - q|^2 / 2 for neighbours at distance 1 in a cloud of that size."""
+    """The median relative error of <p, q> = -|p - q|^2 / 2 for neighbours at distance 1/2 to 3/2 in a cloud of that size."""
     rng, dtype = torch.Generator().manual_seed(0), DTYPES[number]
     p = (size * torch.randn(NEIGHBOURS, 3, generator=rng, dtype=torch.float64)).float()
     step = torch.nn.functional.normalize(torch.randn(NEIGHBOURS, 3, generator=rng, dtype=torch.float64), dim=-1)
+    # not all at distance 1: -1/2 is a number that coarse rounding hits exactly
+    step = step * (0.5 + torch.rand(NEIGHBOURS, 1, generator=rng, dtype=torch.float64))
     q = (p.double() + step).float()
     geo = geometry("C", frame=frame).stored
     (a,), (b,) = (kinds.embed(geo, "point", x) for x in (p, q))
