@@ -11,6 +11,7 @@ from anygatr.interface.model import Model
 from anygatr.lab.data.task import Task
 from anygatr.lab.training.metrics import residuals, sample_errors
 from anygatr.spaces import kinds
+from anygatr.spaces.embeddings.points import point_weight
 
 
 class Objective:
@@ -30,7 +31,7 @@ class Objective:
         error = errors.mean()
         if not self.points or self.geo is None:
             return error, error
-        weights = self.geo.point_weight(outputs[0][..., self.points, :].float())
+        weights = point_weight(self.geo.stored, outputs[0][..., self.points, :].float())
         return error + self.regulariser * (weights.abs() - 1).square().sum() / len(errors), error
 
     @contextmanager
