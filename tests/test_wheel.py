@@ -47,6 +47,6 @@ def test_a_step_runs_in_an_empty_environment(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(site)
     dependencies = Path(pytest.__file__).parents[1]
     (site / "dependencies.pth").write_text(f"{dependencies}\n")  # a path alone: .pth files inside it are not read
-    command = [str(tmp_path / "env/bin/python"), "-c", STEP]
+    command = [str(tmp_path / "env/bin/python"), "-E", "-c", STEP]  # whatever PYTHONPATH says
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "a fused step", done.stderr

@@ -2,7 +2,9 @@
 
 python -m benchmarks.reliability.soak --minutes 60 --batches 50000
 
-Reports the slope of the resident memory and the drift of the throughput, both by a straight line through the second half.
+Reports the slope of the resident memory by a straight line through the second half, and the drift of the throughput between
+the first and the last third of that half: per second of processor time, which does not depend on what else the machine does,
+and by the clock.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +42,34 @@ def resident_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def slopes(times: list[float], memory: list[float], done: list[float]) -> dict[str, float]:
-    """Megabytes per hour, and the change of the rate in per cent over the second half of the measurements."""
-    half = len(times) // 2
-    t, m = np.array(times[half:]), np.array(memory[half:])
-    rates = np.diff(done[half:]) / np.diff(t)
-    third = max(1, len(rates) // 3)
-    drift = 100 * (float(np.median(rates[-third:])) / float(np.median(rates[:third])) - 1)
-    slope = 3600 * float(np.polyfit(t - t[0], m, 1)[0])
-    return {"mb_per_hour": round(slope, 1), "grown_mb": round(float(m[-1] - m[0]), 1), "drift_per_cent": round(drift, 1)}
+@dataclass
+class Course:
+    """What was measured now and then: seconds by the clock and of the processor, megabytes, and how much was done."""
+
+    clock: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    done: list[float] = field(default_factory=list)
+
+    def measure(self, done: int) -> None:
+        """Add a measurement."""
+        self.clock.append(time.perf_counter())
+        self.processor.append(time.process_time())
+        self.memory.append(resident_mb())
+        self.done.append(float(done))
+
+    def slopes(self) -> dict[str, float]:
+        """Megabytes per hour, and the change of the rates in per cent, over the second half of the measurements."""
+        half = len(self.clock) // 2
+        t, m = np.array(self.clock[half:]), np.array(self.memory[half:])
+        slope = 3600 * float(np.polyfit(t - t[0], m, 1)[0])
+        found = {"mb_per_hour": round(slope, 1), "grown_mb": round(float(m[-1] - m[0]), 1)}
+        for name, seconds in (("drift_per_cent", self.processor), ("drift_clock_per_cent", self.clock)):
+            rates = np.diff(self.done[half:]) / np.diff(seconds[half:])
+            third = max(1, len(rates) // 3)
+            drift = float(np.median(rates[-third:])) / float(np.median(rates[:third])) - 1
+            found[name] = round(100 * drift, 1)
+        return found
 
 
 def train(minutes: float) -> dict[str, Any]:
@@ -61,22 +83,19 @@ def train(minutes: float) -> dict[str, Any]:
         changes = {"steps": 10**8, "blocks": 1, "mv": 4, "s": 8, "heads": 2, "batch": 16, "validate_every": 100}
         data = spec.load()
         run = TrainingRun.start(Path(folder) / "run", spec, data, recipe("laptop", "iP", **changes), "soak")
-        times, memory, done = [], [], []
-        began = time.perf_counter()
+        course, began = Course(), time.perf_counter()
 
         def watch(step: int, loss: float) -> None:
-            if step % 50 == 0:
-                times.append(time.perf_counter() - began)
-                memory.append(resident_mb())
-                done.append(float(step))
+            if step % 100 == 0:  # a validation and a state between any two measurements
+                course.measure(step)
             if time.perf_counter() - began > 60 * minutes:
                 raise EnoughError
 
         with contextlib.suppress(EnoughError):
             fit(run, data, watch)
-        steps = int(done[-1]) if done else 0
+        steps = int(course.done[-1]) if course.done else 0
         about = {"kind": "soak", "what": "training with validation and a state every 100 steps", "minutes": minutes}
-        return about | {"count": steps, "unit": "steps"} | slopes(times, memory, done)
+        return about | {"count": steps, "unit": "steps"} | course.slopes()
 
 
 def ragged(batches: int) -> dict[str, Any]:
@@ -85,8 +104,7 @@ def ragged(batches: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     geo = geometry("E", 3)
     net = GATr(geo, Width(1, 1), Width(2, 4), Width(1, 1), blocks=1, heads=2)
-    times, memory, done, wrong = [], [], [], 0
-    began = time.perf_counter()
+    course, wrong = Course(), 0
     for number in range(batches):
         counts = torch.randint(1, TOKENS, (int(torch.randint(1, SAMPLES, (), generator=generator)),), generator=generator)
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
@@ -99,11 +117,10 @@ def ragged(batches: int) -> dict[str, Any]:
             alone, _ = net(x[: int(counts[0])], s[: int(counts[0])])
             wrong += not torch.allclose(alone, y[: int(counts[0])], atol=1e-4)
             wrong += not bool(y.isfinite().all())
-            times.append(time.perf_counter() - began)
-            memory.append(resident_mb())
-            done.append(float(number))
+            course.measure(number)
     about = {"kind": "soak", "what": "ragged batches of random shapes, forward and backward", "count": batches}
-    return about | {"unit": "batches", "wrong": wrong, "minutes": round(times[-1] / 60, 1)} | slopes(times, memory, done)
+    minutes = (course.clock[-1] - course.clock[0]) / 60
+    return about | {"unit": "batches", "wrong": wrong, "minutes": round(minutes, 1)} | course.slopes()
 
 
 def main() -> None:

@@ -77,12 +77,18 @@ def _soak(found: list[dict[str, Any]]) -> list[str]:
         )
         command = f"`python -m benchmarks.reliability.soak {options}`"
         wrong = row.get("wrong", "")
-        table.append(f"| {row['what']} | {length} | {memory} | {row['drift_per_cent']:+g} % | {wrong} | {command} |")
+        table.append(f"| {row['what']} | {length} | {memory} | {_drift(row)} | {wrong} | {command} |")
     text = (
-        "Memory is what the process has resident. Throughput is the last third of the second half against the first third, "
-        "by the clock, on a machine with other work."
+        "Memory is what the process has resident. Throughput is the last third of the second half against the first third: "
+        "per second of processor time, and by the clock on a machine with other work."
     )
     return ["## Soak\n", text, "", *table, ""]
+
+
+def _drift(row: dict[str, Any]) -> str:
+    if "drift_clock_per_cent" not in row:  # rows made before processor time was measured
+        return f"{row['drift_per_cent']:+g} % by the clock"
+    return f"{row['drift_per_cent']:+g} %, {row['drift_clock_per_cent']:+g} % by the clock"
 
 
 def _grouped(found: list[dict[str, Any]], kind: str, key: str) -> dict[str, list[dict[str, Any]]]:

@@ -26,7 +26,7 @@ from anygatr.execution.c.tensors import TOKENS
 from anygatr.execution.observed import traced
 from anygatr.nn import MLP, Block, EquiLinear, GatedGELU, GeometricBilinear, LayerNorm, SelfAttention, Width
 from anygatr.nn.bilinear import Products
-from anygatr.ops import product
+from anygatr.ops import linear, product
 from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.ragged import pack
 from anygatr.spaces.geometry import Geometry
@@ -118,30 +118,40 @@ def test_bilinear_equals_dense_products(geo, backend, rng):
     assert both(on(backend, layer, number), clear, (x, s), parameters(layer)) < 1e-11
 
 
+def products_of(geo):
+    layer = Products(geo).double()
+    return lambda h: layer(h, torch.full((2, 1), 0.7, dtype=h.dtype)), 2 * len(geo.products)
+
+
+def maps_of(geo):
+    layer = EquiLinear(geo, Width(3, 2), Width(4, 3)).double()
+    return lambda h: torch.cat([t.flatten() for t in layer(h, h[0, :, :2])]), 1
+
+
+@pytest.mark.parametrize("make", [products_of, maps_of])
 @pytest.mark.parametrize("geo", SMALL, ids=name)
-def test_both_forms_of_products_agree_in_every_derivative(geo, rng, monkeypatch):
-    """Term by term, as on a CPU, and by gathers, as elsewhere: values, two derivatives, tangents, vmap."""
-    layer, count = Products(geo).double(), 2 * len(geo.products)
+def test_both_forms_of_an_operation_agree_in_every_derivative(geo, make, rng, monkeypatch):
+    """In place, as on a CPU, and by gathers, as elsewhere and under torch.func: three derivatives, tangents, vmap."""
+    run, count = make(geo)
     h, v = (torch.randn(geo.algebra.dim, 2, 3 * count, generator=rng, dtype=torch.float64) for _ in range(2))
-    reference = torch.randn(2, 1, generator=rng, dtype=torch.float64)
 
-    def everything():
-        def products(h):
-            return layer(h, reference)
+    def by_autograd():
+        h.requires_grad_()
+        yield (value := run(h))
+        for _ in range(3):
+            (value,) = torch.autograd.grad((value * value.detach()).sum() + (value**3).sum(), h, create_graph=True)
+            yield value
 
-        gradient = torch.func.grad(lambda h: products(h).square().sum())
-        few = torch.stack([h, v, h + v])
-        yield products(h)
-        yield gradient(h)
-        yield torch.func.grad(lambda h: (gradient(h) * v).sum())(h)
-        yield torch.func.jvp(gradient, (h,), (v,))[1]
-        yield torch.func.vmap(gradient)(few)
-        yield torch.func.vmap(torch.func.vmap(gradient))(few.unsqueeze(0))
-        yield torch.func.vmap(lambda w: torch.func.jvp(products, (h,), (w,))[1])(few)  # one factor mapped, one not
-
-    by_terms = list(everything())
-    monkeypatch.setattr(product, "_by_terms", lambda h: False)
-    for ours, theirs in zip(by_terms, everything(), strict=True):
+    in_place = [t.detach() for t in by_autograd()]
+    slope = torch.func.grad(lambda h: (run(h) * in_place[0]).sum() + (run(h) ** 3).sum())
+    few = torch.stack([h, v, h + v]).detach()
+    transformed = [t.detach() for t in (slope(h), torch.func.jvp(slope, (h,), (v,))[1], torch.func.vmap(slope)(few)[0])]
+    (curvature,) = torch.autograd.grad((list(by_autograd())[1] * v).sum(), h)
+    for ours, theirs in zip(transformed, (in_place[1], curvature, in_place[1]), strict=True):
+        assert (ours - theirs).abs().max() < 1e-12 * theirs.abs().max()
+    for module in (product, linear):
+        monkeypatch.setattr(module, "eager_on_cpu", lambda *_: False)
+    for ours, theirs in zip(in_place, by_autograd(), strict=True):
         assert (ours - theirs).abs().max() < 1e-12 * theirs.abs().max()
 
 

@@ -62,13 +62,12 @@ class Attention(Op):
         return replace(self, features=features if all(f.size for f in features) else self.features, mixed=mixed)
 
     def tables(self) -> dict[str, Tensor]:
-        """The blades and factors of features that are picked by a table, and the blades that are mixed."""
-        tables: dict[str, Tensor] = {}
-        for i, feature in enumerate(self.features):
-            if isinstance(feature, TableFeature):
-                tables[f"blades_{i}"] = torch.tensor(feature.blades, dtype=torch.int64)
-                tables[f"key_blades_{i}"] = torch.tensor(feature.key_blades, dtype=torch.int64)
-                tables[f"factors_{i}"] = torch.tensor(feature.factors, dtype=torch.float64).view(-1, 1, 1)
+        """The blades of all features that are picked by a table, so that one gather serves them, and their factors."""
+        picked = [feature for feature in self.features if isinstance(feature, TableFeature)]
+        sides = {"blades": [f.blades for f in picked], "key_blades": [f.key_blades for f in picked]}
+        tables = {name: torch.tensor(sum(blades, ()), dtype=torch.int64) for name, blades in sides.items()}
+        for i, feature in enumerate(picked):
+            tables[f"factors_{i}"] = torch.tensor(feature.factors, dtype=torch.float64).view(-1, 1, 1)
         return tables
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
@@ -136,27 +135,29 @@ class Attention(Op):
             ss = streams[1].split([n * scalars for n in counts], -1)
         query = self._features(xs[0], self.heads, weights, tables)
         key = self._features(xs[1], self.key_heads, None, tables)
-        value = _by_head(_mixed_blades(xs[2], self), self.key_heads)
+        value = [_by_head(_mixed_blades(xs[2], self), self.key_heads)]
         parts = zip((query, key, value), ss, counts, strict=True)
-        q, k, v = (torch.cat([row, t.unflatten(-1, (n, scalars))], -1) for row, t, n in parts)
+        q, k, v = (torch.cat([*row, t.unflatten(-1, (n, scalars))], -1) for row, t, n in parts)
         return q, k, v
 
-    def _features(self, x: Tensor, heads: int, weights: Tensor | None, tables: Tensors) -> Float[Tensor, "n h f"]:
+    def _features(self, x: Tensor, heads: int, weights: Tensor | None, tables: Tensors) -> list[Float[Tensor, "n h f"]]:
         """Of queries, whose learned features have weights, or of keys."""
-        parts, learned, given = [], 0, iter(tables)
+        of_query, of_key, *factors = tables
+        sizes = [len(feature.blades) for feature in self.features if isinstance(feature, TableFeature)]
+        picked = x.index_select(0, of_key if weights is None else of_query).split(sizes)  # type: ignore[arg-type]
+        parts, learned, given = [], 0, zip(picked, factors, strict=True)
         for feature in self.features:
             if isinstance(feature, TableFeature):
-                of_query, of_key, factors = next(given), next(given), next(given)
-                picked = x.index_select(0, of_key if weights is None else of_query)  # type: ignore[arg-type]
+                blades, factor = next(given)
                 of = feature.key_of if weights is None else feature.query_of
-                part = _by_head(of(picked, factors.to(x.dtype)), heads)  # type: ignore[union-attr]
+                part = _by_head(of(blades, factor.to(x.dtype)), heads)  # type: ignore[union-attr]
             else:
                 part = _by_head(feature.key(x) if weights is None else feature.query(x), heads)
             if feature.learned and weights is not None:
                 part = part * weights[learned].repeat(1, feature.size)
                 learned += 1
             parts.append(part)
-        return torch.cat(parts, -1)
+        return parts
 
     def _channels(self, out: Float[Tensor, "n h v"]) -> tuple[Float[Tensor, "k n h*c"], Float[Tensor, "n h*s"]]:
         """The inverse of the rows of values, zero where they have no blade."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
+from anygatr.ops.torch_state import eager_on_cpu
 from anygatr.spaces.stream_basis import ProductTerm, StreamBasis
 
 # axes: g factors, p products, k blades
@@ -164,11 +165,7 @@ def even(plan: ProductPlan) -> ProductPlan:
 
 def _evaluate(a: Tensor, b: Tensor, entries: Entries, gathers: Tensors) -> Float[Tensor, "k n"]:
     """One product: term by term on a CPU, where a pass over one blade stays in the cache, elsewhere in few launches."""
-    return _ByTerms.apply(a, b, entries) if _by_terms(a) else _by_gathers(a, b, gathers)
-
-
-def _by_terms(a: Tensor) -> bool:
-    return a.device.type == "cpu" and not torch.compiler.is_compiling()
+    return _ByTerms.apply(a, b, entries) if eager_on_cpu(a, b) else _by_gathers(a, b, gathers)
 
 
 def _by_gathers(a: Tensor, b: Tensor, gathers: Tensors) -> Float[Tensor, "k n"]:
@@ -180,7 +177,6 @@ def _by_gathers(a: Tensor, b: Tensor, gathers: Tensors) -> Float[Tensor, "k n"]:
     return torch.cat(out)
 
 
-@lru_cache(maxsize=256)
 def _every_right_blade_once(entries: Entries) -> bool:
     """Whether no target has two terms with one right blade, as on orthogonal blades."""
     return len({(e.target, e.right) for e in entries}) == len(entries)
@@ -201,8 +197,10 @@ class _ByTerms(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor, entries: Entries) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, entries: Entries) -> Tensor:
         """The sums, blade by blade."""
+        ctx.save_for_backward(a, b)
+        ctx.entries = entries
         left, right, sums = a.unbind(), b.unbind(), dict[int, Tensor]()
         for k, i, j, sign in entries:
             if k in sums:
@@ -212,31 +210,11 @@ class _ByTerms(torch.autograd.Function):
         return torch.stack([sums[k] if k in sums else torch.zeros_like(left[k]) for k in range(len(left))])
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Entries], output: Tensor) -> None:
-        """Save the factors."""
-        a, b, ctx.entries = inputs
-        ctx.save_for_backward(a, b)
-        ctx.save_for_forward(a, b)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         """The products of the gradient with the other factor."""
         (a, b), (grad,) = ctx.saved_tensors, grads
         left, right = (_permuted(ctx.entries, order) for order in ((1, 0, 2), (2, 0, 1)))
         return _ByTerms.apply(grad, b, left), _ByTerms.apply(grad, a, right), None
-
-    @staticmethod
-    def jvp(ctx: Any, da: Tensor, db: Tensor, _: None) -> Tensor:
-        """The product rule."""
-        a, b = ctx.saved_tensors
-        return _ByTerms.apply(da, b, ctx.entries) + _ByTerms.apply(a, db, ctx.entries)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, entries: Entries) -> tuple[Tensor, int]:
-        """The mapped axis becomes one more behind the blades."""
-        pairs = zip((a, b), in_dims, strict=False)
-        a, b = (t.unsqueeze(1).expand(-1, info.batch_size, *t.shape[1:]) if d is None else t.movedim(d, 1) for t, d in pairs)
-        return _ByTerms.apply(a, b, entries), 1
 
 
 @lru_cache(maxsize=256)

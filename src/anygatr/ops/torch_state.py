@@ -22,5 +22,10 @@ def transformed(values: list[Tensor]) -> bool:
     return any(forward_ad.unpack_dual(t).tangent is not None for t in values) if _in_dual_level() else False
 
 
+def eager_on_cpu(*values: Tensor) -> bool:
+    """Whether many small operations in place pay: on a CPU, and nobody but autograd has to see through them."""
+    return values[0].device.type == "cpu" and not torch.compiler.is_compiling() and not transformed(list(values))
+
+
 def _in_dual_level() -> bool:
     return forward_ad._current_level >= 0
