@@ -55,13 +55,15 @@ def test_declared_fields_win_over_the_layout(tmp_path):
 
 def test_what_nobody_knows_must_be_declared(tmp_path):
     np.savez(tmp_path / "c.npz", place=np.ones((4, 2, 3)))
-    with pytest.raises(ValueError, match=r"holds place, which is not the layout of arteries and nbody data; .* inspect"):
+    with pytest.raises(
+        ValueError, match=r"holds place, which is not the layout of arteries, o3, .* and nbody data; .* inspect"
+    ):
         spec_of(TrainConfig(data=str(tmp_path / "c.npz")))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         spec_of(TrainConfig(data=str(tmp_path / "d.npz")))
     with pytest.raises(ValueError, match=r"without train\.npz"):
         spec_of(TrainConfig(data=str(tmp_path)))
-    with pytest.raises(ValueError, match="kind='o7' is no data set of this version; known: arteries, files, nbody"):
+    with pytest.raises(ValueError, match="kind='o7' is no data set of this version; did you mean o5 or o3"):
         stored_spec(NBODY | {"kind": "o7"})
 
 
@@ -112,6 +114,6 @@ def test_every_kind_with_settings_is_made_by_a_command():
     from anygatr.lab.data.config import DataConfig
 
     made = {kind.name: kind.config for kind in DATASETS if kind.config is not None}
-    assert set(made) == {"nbody", "arteries"}
+    assert set(made) == {"nbody", "arteries", "o3", "o5", "hulls", "charged"}
     members = DataConfig.__annotations__["what"].__args__
     assert {member.__metadata__[0].name: member.__origin__ for member in members} == made

@@ -91,7 +91,7 @@ def test_statistics_of_the_published_generator(clusters, bodies, size, rejection
     config = NBodyConfig(clusters=clusters, bodies=bodies, seed=3)
     chunks = list(samples(config, "train", size))
     data = {key: np.concatenate([chunk[key] for chunk, _ in chunks]) for key in chunks[0][0]}
-    rejected = sum(count for _, count in chunks)
+    rejected = sum(counts["rejected"] for _, counts in chunks)
     moved = data["x_final"] - data["x_initial"]
     distance = np.linalg.norm(moved, axis=-1)
 

@@ -18,10 +18,10 @@ class DataOptions:
     """Which data, and what its fields are."""
 
     data: str = "nbody"
-    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there.
-    Files of arteries are recognised by their layout."""
+    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there;
+    so are the peers' benchmarks o3, o5, hulls and charged. Files of arteries are recognised by their layout."""
     inputs: tuple[str, ...] = ()
-    """Input fields as name:kind, such as position:point charge:scalar. None are needed for n-body and artery files."""
+    """Input fields as name:kind, such as position:point charge:scalar. None for what `anygatr data` makes."""
     target: tuple[str, ...] = ()
     """Fields to predict as name:kind."""
     dim: int | None = None

@@ -9,12 +9,14 @@ from anygatr.lab.config.commands import DataOptions
 from anygatr.lab.data.arteries.kind import Arteries
 from anygatr.lab.data.files.kind import UserFiles
 from anygatr.lab.data.nbody.kind import NBody
+from anygatr.lab.data.peers.kind import BENCHMARKS
 from anygatr.lab.data.spec import DatasetKind, DataSpec
 from anygatr.lab.system.memory import limited
 
 FILES = UserFiles()
 DATASETS: tuple[DatasetKind, ...] = (
     Arteries(),
+    *BENCHMARKS,
     NBody(),
     FILES,
 )
@@ -53,9 +55,10 @@ def _recognised(path: str) -> DatasetKind:
         from anygatr.lab.data.files.arrays import array_names
 
         held = ", ".join(sorted(array_names(path))) or "nothing"
-        layouts = " and ".join(kind.name for kind in DATASETS if kind is not FILES)
+        *others, last = [kind.name for kind in DATASETS if kind is not FILES]
         raise ValueError(
-            f"data={path!r} holds {held}, which is not the layout of {layouts} data; declare its fields with --inputs and "
+            f"data={path!r} holds {held}, which is not the layout of {', '.join(others)} and {last} data; "
+            "declare its fields with --inputs and "
             f"--target: `anygatr inspect {path}` proposes them"
         )
     return kind

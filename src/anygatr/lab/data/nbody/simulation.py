@@ -20,7 +20,7 @@ ATTEMPTS = 100
 _Shapes = dict[str, tuple[int, ...]]
 
 
-def samples(config: NBodyConfig, split: str, size: int) -> Iterator[tuple[dict[str, np.ndarray], int]]:
+def samples(config: NBodyConfig, split: str, size: int) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
     """Samples 0..size of a set in chunks: the arrays by key, and how many draws were rejected for them."""
     streams = _Streams(config, split)
     shift = np.array([config.shift_of(split), 0.0, 0.0])
@@ -65,7 +65,7 @@ def _integrate_block(m: np.ndarray, x: np.ndarray, v: np.ndarray, steps: int, dt
 
 def _accepted(
     config: NBodyConfig, streams: "_Streams", shift: np.ndarray, indices: np.ndarray
-) -> tuple[dict[str, np.ndarray], int]:
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Draw each sample until no body moves farther than allowed; every attempt has a random stream of its own."""
     chunk: dict[str, np.ndarray] = {}
     missing = np.arange(len(indices))
@@ -79,7 +79,7 @@ def _accepted(
         missing = missing[~kept]
         rejected += len(missing)
         if not len(missing):
-            return chunk, rejected
+            return chunk, {"rejected": rejected}
     raise ValueError(
         f"max_displacement={config.max_displacement} rejected {ATTEMPTS} draws of one sample; raise it, or "
         f"lower cluster_velocity_std={config.cluster_velocity_std} or steps={config.steps}"

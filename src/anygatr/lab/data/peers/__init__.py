@@ -1,0 +1,1 @@
+"""The peers' own benchmarks, made from their published definitions."""
