@@ -28,6 +28,7 @@ check: $(STAMP)  ## format, lint, types, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror src/anygatr/execution/c/csrc/*.[ch]
 	$(BIN)/python -m pytest -n 2
 
 sanitize: $(STAMP)  ## the C kernels on odd shapes with the address and undefined-behaviour sanitisers

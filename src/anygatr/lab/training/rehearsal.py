@@ -59,8 +59,8 @@ def thread_counts(most: int) -> list[int]:
 def optimiser_of(module: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Adam, or AdamW where weights shall decay."""
     if recipe.weight_decay:
-        return torch.optim.AdamW(module.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, foreach=True)
-    return torch.optim.Adam(module.parameters(), lr=recipe.lr, foreach=True)
+        return torch.optim.AdamW(module.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
+    return torch.optim.Adam(module.parameters(), lr=recipe.lr, fused=True)
 
 
 def step_seconds(recipe: Recipe, train: Dataset) -> float:

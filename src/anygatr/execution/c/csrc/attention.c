@@ -4,7 +4,7 @@
    per channel in rows of queries and keys, and of values), LEARNED (features with weights) and the features themselves:
    QUERY_BLADES, KEY_BLADES and VALUE_BLADES, lists of {place, blade, factor, adds} for numbers that are one blade,
    DISTANCES(D) = D(axes, place, weight_blade, eps, learned, assign) ..., axes(M) = M(axis, blade, sign, assign) ..., where
-   `adds` and += are for features whose blade has a gradient already; UNREAD, VALUE_UNREAD, lists of blades that have none. */
+   `adds` and += are for features whose blade has a gradient already; UNREAD, VALUE_UNREAD, lists of blades without. */
 #include "attention.h"
 
 #include <omp.h>
@@ -34,11 +34,12 @@ typedef struct {
 static const one_blade query_blades[] = {QUERY_BLADES}, key_blades[] = {KEY_BLADES}, value_blades[] = {VALUE_BLADES};
 static const int unread[] = {UNREAD}, value_unread[] = {VALUE_UNREAD};
 #define COUNT(list) ((int)(sizeof(list) / sizeof *list))
-#define BLADES_ROW(list) \
-    for (const one_blade *b = list; b < list + COUNT(list); b++) EACH NUMBER(out, b->place) = b->factor * CHANNEL(x, b->blade);
-#define BLADES_GRAD(list)                                                                           \
-    for (const one_blade *b = list; b < list + COUNT(list); b++)                                    \
-        if (b->adds) EACH CHANNEL(grad_x, b->blade) += b->factor * NUMBER(grad, b->place);          \
+#define BLADES_ROW(list)                                         \
+    for (const one_blade *b = list; b < list + COUNT(list); b++) \
+        EACH NUMBER(out, b->place) = b->factor * CHANNEL(x, b->blade);
+#define BLADES_GRAD(list)                                                                  \
+    for (const one_blade *b = list; b < list + COUNT(list); b++)                           \
+        if (b->adds) EACH CHANNEL(grad_x, b->blade) += b->factor * NUMBER(grad, b->place); \
         else EACH CHANNEL(grad_x, b->blade) = b->factor * NUMBER(grad, b->place);
 #define ZERO(list) \
     for (int b = 0; b < COUNT(list); b++) EACH CHANNEL(grad_x, list[b]) = 0;
@@ -373,7 +374,7 @@ EXPORT void attention_backward(const attention_args *args, const attention_grads
                         all += AT(weights + c);
                         dot += AT(grad_logits + c) *= AT(weights + c);
                     }
-                    /* a large logarithm is rounded, so that weights sum to nearly 1: without them the mean would not cancel */
+                    /* a large logarithm is rounded, so that weights sum to nearly 1: without them no mean cancels */
                     dot = blocks > 1 ? (vec){0} + grads->dots[place] : sum_lanes(dot) / sum_lanes(all);
                     for (long c = r * ld; c < r * ld + m_up; c += LANES)
                         AT(grad_logits + c) = (AT(grad_logits + c) - AT(weights + c) * dot) * scale;

@@ -2,8 +2,8 @@
 #pragma once
 #include "simd.h"
 
-/* size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b x_partner(b)|; x is divided by sqrt(max(size, 0) + eps), or by
-   sqrt(max(size, eps)) with `clamp`. */
+/* size(x) = mean over channels of sum_g |sum_{b in g} sign_b x_b x_partner(b)|; x is divided by sqrt(max(size, 0) + eps), or
+   by sqrt(max(size, eps)) with `clamp`. */
 typedef struct {
     int blade, partner, group;
     double sign;

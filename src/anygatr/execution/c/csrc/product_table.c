@@ -1,4 +1,4 @@
-/* Sparse bilinear forms of stacks of multivectors by tables: for algebras whose unrolled terms (product.c) build for long. */
+/* Sparse bilinear forms of stacks of multivectors by tables: where unrolled terms (product.c) would build for long. */
 #include "product.h"
 
 #define WIDEST 16 /* channels, and SOME tokens, whose sums stay in registers while all terms are added */
@@ -6,9 +6,9 @@
 
 /* All sums of `width` channels of `tokens` tokens, numbers that the compiler knows where this is called. */
 static inline __attribute__((always_inline)) void product_some(const product_plan *p, const real *restrict a, long a_stride,
-                                                               const real *restrict b, long b_stride,
-                                                               const real *reference, real *restrict out, long out_stride,
-                                                               long channels, const int tokens, const int width) {
+                                                               const real *restrict b, long b_stride, const real *reference,
+                                                               real *restrict out, long out_stride, long channels,
+                                                               const int tokens, const int width) {
     long a_token = p->left * channels, b_token = p->right * channels, out_token = p->out * channels;
     for (const product_sum *sum = p->sum; sum < p->sum + p->sums; sum++) {
         real s[SOME][WIDEST] = {{0}};
@@ -28,15 +28,14 @@ static inline __attribute__((always_inline)) void product_some(const product_pla
     }
 }
 
-#define TOKENS_OF(width)                                                                                                   \
-    for (long t = 0; t < tokens; t += SOME)                                                                                \
-        if (t + SOME <= tokens)                                                                                            \
-            PART(t, SOME, width)                                                                                           \
-        else                                                                                                               \
+#define TOKENS_OF(width)                             \
+    for (long t = 0; t < tokens; t += SOME)          \
+        if (t + SOME <= tokens) PART(t, SOME, width) \
+        else                                         \
             for (long u = t; u < tokens; u++) PART(u, 1, width)
-#define PART(t, some, width)                                                                                               \
-    product_some(p, a + j + (t)*p->left * channels, a_stride, b + j + (t)*p->right * channels, b_stride,                   \
-                 join_reference ? join_reference + t : 0, out + j + (t)*p->out * channels, out_stride, channels, some,     \
+#define PART(t, some, width)                                                                                             \
+    product_some(p, a + j + (t) * p->left * channels, a_stride, b + j + (t) * p->right * channels, b_stride,             \
+                 join_reference ? join_reference + t : 0, out + j + (t) * p->out * channels, out_stride, channels, some, \
                  width);
 
 EXPORT void product_by_table(const product_plan *p, const real *a, long a_stride, const real *b, long b_stride,

@@ -34,8 +34,8 @@ static void prologue_backward(const prologue *p, long blades, const real *x, lon
     if (p->multivectors == MV_GATE)
         gate_backward(x, x_stride, grad, grad_stride, out, out_stride, blades, tokens * channels);
     if (p->multivectors == MV_PRODUCTS)
-        p->backward(p->backward_plan, grad, grad_stride, x, x_stride, join_reference, out, out_stride, channels / p->products,
-                    tokens);
+        p->backward(p->backward_plan, grad, grad_stride, x, x_stride, join_reference, out, out_stride,
+                    channels / p->products, tokens);
 }
 
 /* Scalars s (tokens, channels), only with a prologue of scalars. */
