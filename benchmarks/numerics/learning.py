@@ -1,6 +1,6 @@
-"""How C-GATr starts to learn: seeds, norms and bfloat16 on n-body data, all at one small budget.
+"""How C-GATr starts to learn: seeds, starts, norms and bfloat16 on n-body data, all at one small budget.
 
-    python -m benchmarks.numerics.learning [--seeds 10] [--variants C C,norm=balanced] [--precisions 32 bf16]
+    python -m benchmarks.numerics.learning [--seeds 10] [--variants C C,init=kaiming] [--precisions 32 bf16]
 
 Appends a row for each finished run to results/numerics-learning.jsonl and prints a table; what has a row is not run again.
 Models are chosen by validation error; the evaluation set is not looked at. Runs are in runs/numerics.
@@ -8,7 +8,9 @@ Models are chosen by validation error; the evaluation set is not looked at. Runs
 
 import argparse
 import json
+import platform
 import statistics
+import subprocess
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,16 @@ def rows() -> list[Row]:
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
 
+def commit() -> str:
+    """The commit that is measured."""
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def train(variant: str, precision: str, seed: int) -> Row:
     """One run and its row."""
     out = f"runs/numerics/{variant}-{precision}-{seed}"
     settings = {"data": DATA, "model": variant, "precision": precision, "unit": 0.25, "threads": 1, "seed": seed}
-    key = {"model": variant, "precision": precision, "seed": seed}
+    key = {"model": variant, "precision": precision, "seed": seed, "commit": commit(), "machine": platform.processor()}
     try:
         found = lab.train(**settings, **BUDGET, validate_every=100, preset="figure", out=out)  # type: ignore[arg-type]
     except ValueError as error:
@@ -56,7 +63,7 @@ def table(found: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--variants", nargs="+", default=["C", "C,norm=balanced"])
+    parser.add_argument("--variants", nargs="+", default=["C", "C,init=kaiming"])
     parser.add_argument("--precisions", nargs="+", default=["32", "bf16"])
     args = parser.parse_args()
     torch.set_num_threads(1)
