@@ -8,6 +8,7 @@ forked from this one, which has imported everything, so that a round takes a fra
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,23 @@ from anygatr.lab.training import train as training
 from benchmarks.reliability import rows, targets
 
 FIELDS = ["--inputs", "position:point", "velocity:vector", "--target", "final:point"]
-TINY = ["--model", "E", "--steps", "40", "--blocks", "1", "--mv", "2", "--s", "4", "--heads", "2", "--batch", "8"]
-TINY += ["--validate-every", "5", "--threads", "1"]
+TINY_NETWORK = [
+    "--blocks",
+    "1",
+    "--mv",
+    "2",
+    "--s",
+    "4",
+    "--heads",
+    "2",
+    "--batch",
+    "8",
+    "--validate-every",
+    "5",
+    "--threads",
+    "1",
+]
+TINY = ["--model", "E", "--steps", "40", *TINY_NETWORK]
 LONGEST = 60.0
 """Seconds that a round may take before it counts as a hang."""
 
@@ -54,6 +71,18 @@ class Workshop:
         assert self.run(lambda: self.train(folder / "whole")) == 0
         self.seconds = time.perf_counter() - began
         self.weights = (folder / "whole" / "weights.safetensors").read_bytes()
+
+    @cached_property
+    def comparison_seconds(self) -> float:
+        """What an undisturbed comparison takes."""
+        began = time.perf_counter()
+        assert self.run(lambda: self.compare(self.folder / "compared")) == 0
+        return time.perf_counter() - began
+
+    def compare(self, out: Path) -> None:
+        """The command."""
+        options = [*TINY_NETWORK, "--models", "E", "transformer", "--sizes", "20", "--seeds", "1", "--steps", "20"]
+        anygatr(["compare", "--data", str(self.data), "--out", str(out), *FIELDS, *options])
 
     def train(self, out: Path) -> None:
         """The command."""
@@ -140,6 +169,22 @@ def killed_report(shop: Workshop) -> None:
 
     shop.run(work, shop.random.uniform(0, 0.2))
     assert page.read_text(encoding="utf-8").rstrip().endswith("</html>"), "half a page"
+
+
+def killed_comparison(shop: Workshop) -> None:
+    """A comparison killed up to twice at random moments and continued: the rows are those of an undisturbed one."""
+    out = shop.fresh() / "compared"
+    for _ in range(shop.random.randint(1, 2)):
+        shop.run(lambda: shop.compare(out), shop.random.uniform(0, shop.comparison_seconds))
+    assert shop.run(lambda: shop.compare(out)) == 0, "it does not continue"
+    assert measured(out) == measured(shop.folder / "compared"), "other rows"
+
+
+def measured(folder: Path) -> list[Any]:
+    """What a comparison has found, without what the clock says."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "rows").glob("*.json")]
+    assert found, "no rows"
+    return sorted([row["model"], row["seed"], row["status"], row["metrics"]] for row in found)
 
 
 def two_owners(shop: Workshop) -> None:
@@ -242,6 +287,7 @@ FAULTS: dict[str, tuple[Callable[[Workshop], None], int]] = {
     "data generation killed": (killed_generation, 3),
     "checkpoint writing killed": (killed_saving, 4),
     "report writing killed": (killed_report, 3),
+    "comparison killed": (killed_comparison, 1),
     "two processes on one directory": (two_owners, 1),
     "disk full": (full_disk, 2),
     "file system read-only": (read_only, 1),

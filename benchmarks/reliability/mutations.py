@@ -1,10 +1,13 @@
-"""Strategies of hypothesis that damage files and records: bytes flipped, cut, doubled, overwritten; JSON nodes exchanged."""
+"""Damage to files and records, drawn at random: bytes flipped, cut, doubled, overwritten; JSON nodes exchanged.
+
+The generator is `random.Random` where a million cases are tried, and one of hypothesis where failures are to be shrunk.
+"""
 
 import copy
+import math
 import struct
+from random import Random
 from typing import Any
-
-from hypothesis import strategies as st
 
 NUMBERS = (0, 1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 """What sizes and offsets in headers are overwritten with."""
@@ -52,31 +55,48 @@ def mutate(raw: bytes, changes: list[tuple[int, int, int]]) -> bytes:
     return bytes(data)
 
 
-def changes() -> st.SearchStrategy[list[tuple[int, int, int]]]:
-    """One to six changes of a file, drawn as one string of bytes, which is quicker than as a list of tuples."""
-    return st.binary(min_size=6, max_size=36).map(_decoded)
+def changes(random: Random) -> list[tuple[int, int, int]]:
+    """One to six changes of a file: kind, place, amount."""
+    count = random.randrange(1, 7)
+    return [(random.randrange(9), random.randrange(2**24), random.randrange(2**16)) for _ in range(count)]
 
 
-def _decoded(raw: bytes) -> list[tuple[int, int, int]]:
-    steps = [raw[i : i + 6] for i in range(0, len(raw) - 5, 6)]
-    return [(step[0] % 9, int.from_bytes(step[1:4], "little"), int.from_bytes(step[4:6], "little")) for step in steps]
+def value(random: Random, depth: int = 2) -> Any:
+    """A JSON value that no field expects."""
+    kind = random.randrange(12 if depth else 9)
+    match kind:
+        case 0:
+            return random.choice((None, True, False))
+        case 1:
+            return random.randrange(-(2 ** random.choice((3, 8, 31, 70))), 2 ** random.choice((3, 8, 31, 70)))
+        case 2:
+            return random.choice(NUMBERS)
+        case 3:
+            return random.choice((0.5, -1.5, 1e-320, 1e308, math.inf, -math.inf, math.nan))
+        case 4:
+            return random.uniform(-10, 10)
+        case 5 | 6:
+            return random.choice(TEXTS)
+        case 7:
+            return text(random, 8)
+        case 8:
+            return random.choice(([], {}, [0] * 10, [0] * 5_000, "x" * 50_000)) if random.randrange(8) == 0 else []
+        case 9 | 10:
+            return [value(random, depth - 1) for _ in range(random.randrange(1, 5))]
+        case _:
+            return {text(random, 4): value(random, depth - 1) for _ in range(random.randrange(1, 5))}
 
 
-def values() -> st.SearchStrategy[Any]:
-    """JSON values that no field expects."""
-    plain = st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-(2**70), 2**70),
-        st.sampled_from(NUMBERS),
-        st.floats(),
-        st.sampled_from(TEXTS),
-        st.text(max_size=8),
-    )
-    nested = st.recursive(
-        plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
-    )
-    return nested | st.sampled_from([[0] * 10, [0] * 5_000, "x" * 50_000])
+def text(random: Random, longest: int) -> str:
+    """A few characters, most of them printable, some from the rest of Unicode."""
+    codes = [random.randrange(32, 127) if random.randrange(4) else random.randrange(0xD800) for _ in range(longest)]
+    return "".join(map(chr, codes[: random.randrange(longest + 1)]))
+
+
+def swaps(random: Random) -> list[tuple[int, Any]]:
+    """Which nodes to exchange, and for what."""
+    count = random.randrange(1, 4)
+    return [(random.randrange(10_001), value(random) if random.randrange(8) else "remove") for _ in range(count)]
 
 
 def exchanged(record: Any, swaps: list[tuple[int, Any]]) -> Any:
@@ -92,11 +112,6 @@ def exchanged(record: Any, swaps: list[tuple[int, Any]]) -> Any:
         else:
             holder[key] = copy.deepcopy(value)
     return record
-
-
-def swaps() -> st.SearchStrategy[list[tuple[int, Any]]]:
-    """Which nodes to exchange, and for what."""
-    return st.lists(st.tuples(st.integers(0, 10_000), values() | st.just("remove")), min_size=1, max_size=3)
 
 
 def _places(node: Any) -> Any:

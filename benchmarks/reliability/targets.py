@@ -1,6 +1,6 @@
 """What is fuzzed: every reader, the checkpoint loader, the parsers of configurations, the command line.
 
-A target makes valid material once, damages it in a way that a strategy draws, and hands it to the library. The library may
+A target makes valid material once, damages it in a way that is drawn at random, and hands it to the library. The library may
 accept it, or refuse it by one of the errors in `REFUSALS`; anything else is a failure.
 """
 
@@ -8,16 +8,17 @@ import contextlib
 import io
 import json
 import math
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import h5py
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from safetensors.torch import load_file, safe_open, save_file
 
 from anygatr import AxialGATr, GATr, Width, checkpoint, geometry, model
@@ -37,11 +38,12 @@ from anygatr.lab.training.log import MetricsLog
 from anygatr.lab.training.models import check_names
 from anygatr.lab.training.run import TrainingRun
 from anygatr.lab.training.state import History, TrainingState
-from benchmarks.reliability.mutations import TEXTS, changes, exchanged, mutate, swaps, values
+from benchmarks.reliability.mutations import TEXTS, changes, exchanged, mutate, swaps, text, value
 
 REFUSALS = (ValueError, OSError)
 FIELDS = {"position": "point", "mass": "scalar"}, {"final": "point"}
-Check = Callable[[Any], None]
+Prepared = tuple[Callable[[Random], Any], Callable[[Any], None]]
+"""How a case is drawn, and how it is tried."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,17 @@ class Target:
 
     name: str
     what: str
-    prepare: Callable[[Path], tuple[st.SearchStrategy[Any], Check]]
+    prepare: Callable[[Path], Prepared]
+    share: float = 1.0
+    """How many of all cases it gets in relation to others: less where a case takes milliseconds."""
 
 
-def bytes_target(name: str, what: str, write: Callable[[Path], list[Path]], read: Callable[[Path], Any]) -> Target:
+def bytes_target(
+    name: str, what: str, write: Callable[[Path], list[Path]], read: Callable[[Path], Any], share: float = 1.0
+) -> Target:
     """A reader of files whose bytes are damaged."""
 
-    def prepare(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+    def prepare(folder: Path) -> Prepared:
         files = [(path, path.read_bytes()) for path in write(folder)]
 
         def check(case: tuple[int, list[tuple[int, int, int]]]) -> None:
@@ -65,9 +71,9 @@ def bytes_target(name: str, what: str, write: Callable[[Path], list[Path]], read
             place.write_bytes(mutate(whole, case[1]))
             read(place)
 
-        return st.tuples(st.integers(0, len(files) - 1), changes()), check
+        return lambda random: (random.randrange(len(files)), changes(random)), check
 
-    return Target(name, what, prepare)
+    return Target(name, what, prepare, share)
 
 
 def write_npz(folder: Path) -> list[Path]:
@@ -91,6 +97,30 @@ def write_h5(folder: Path) -> list[Path]:
             for name, size in (("position", (2 + i, 3)), ("mass", (2 + i,)), ("final", (2 + i, 3))):
                 group[name] = rng.normal(size=size)
     return [folder / "flat.h5", folder / "groups.h5"]
+
+
+def damaged_archives(folder: Path) -> Prepared:
+    """Archives damaged as a whole, which their checksums notice, and in one array, with a checksum that fits."""
+    files = [(path.read_bytes(), _members(path)) for path in write_npz(folder)]
+    place = folder / "case.npz"
+
+    def check(case: tuple[int, list[tuple[int, int, int]], int]) -> None:
+        whole, members = files[case[0]]
+        if case[2] % 4 == 0:
+            place.write_bytes(mutate(whole, case[1]))
+        else:
+            chosen = sorted(members)[case[2] % len(members)]
+            with zipfile.ZipFile(place, "w") as archive:
+                for name, raw in members.items():
+                    archive.writestr(name, mutate(raw, case[1]) if name == chosen else raw)
+        read_data(place)
+
+    return lambda random: (random.randrange(len(files)), changes(random), random.randrange(1000)), check
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def read_data(path: Path) -> None:
@@ -152,7 +182,7 @@ def write_checkpoints(folder: Path) -> list[Path]:
     return [folder / f"{name}.safetensors" for name in nets]
 
 
-def checkpoint_descriptions(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+def checkpoint_descriptions(folder: Path) -> Prepared:
     stored = []
     for path in write_checkpoints(folder):
         with safe_open(path, "pt") as file:
@@ -164,7 +194,7 @@ def checkpoint_descriptions(folder: Path) -> tuple[st.SearchStrategy[Any], Check
         save_file(tensors, folder / "case.safetensors", metadata={checkpoint.KEY: text})
         checkpoint.load(folder / "case.safetensors")
 
-    return st.tuples(st.integers(0, len(stored) - 1), swaps()), check
+    return lambda random: (random.randrange(len(stored)), swaps(random)), check
 
 
 def state_file(folder: Path) -> tuple[TrainingState, Path]:
@@ -179,7 +209,7 @@ def state_file(folder: Path) -> tuple[TrainingState, Path]:
     return state, folder / "state.safetensors"
 
 
-def states(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+def states(folder: Path) -> Prepared:
     state, path = state_file(folder)
     whole, tensors = path.read_bytes(), load_file(path)
     with safe_open(path, "pt") as file:
@@ -196,22 +226,24 @@ def states(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
         state.restore(place, 10)
         assert 0 <= state.history.step <= 10
 
-    return st.tuples(changes(), swaps(), st.integers(0, 1000)), check
+    return lambda random: (changes(random), swaps(random), random.randrange(1001)), check
 
 
-def json_target(name: str, what: str, record: Callable[[Path], Any], read: Callable[[Path, str], None]) -> Target:
+def json_target(
+    name: str, what: str, record: Callable[[Path], Any], read: Callable[[Path, str], None], share: float = 1.0
+) -> Target:
     """A reader of JSON whose nodes are exchanged, and whose bytes are damaged now and then."""
 
-    def prepare(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+    def prepare(folder: Path) -> Prepared:
         whole = record(folder)
 
         def check(case: tuple[list[tuple[int, Any]], list[tuple[int, int, int]], bool]) -> None:
             text = json.dumps(exchanged(whole, case[0])).encode("utf-8", "replace")
             read(folder, (mutate(text, case[1]) if case[2] else text).decode("utf-8", "replace"))
 
-        return st.tuples(swaps(), changes(), st.booleans()), check
+        return lambda random: (swaps(random), changes(random), random.random() < 0.5), check
 
-    return Target(name, what, prepare)
+    return Target(name, what, prepare, share)
 
 
 def run_record(folder: Path) -> dict[str, Any]:
@@ -300,7 +332,7 @@ def read_predictions(path: Path) -> None:
     _page(load_rows(path.parent))
 
 
-def metrics_log(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+def metrics_log(folder: Path) -> Prepared:
     whole = "".join(json.dumps({"step": i, "loss": 0.5}) + "\n" for i in range(5)).encode()
 
     def check(case: tuple[list[tuple[int, int, int]], Any]) -> None:
@@ -309,18 +341,21 @@ def metrics_log(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
         with MetricsLog(folder / "metrics.jsonl", 3) as log:
             log.write(4, loss=1.0)
 
-    return st.tuples(changes(), values()), check
+    return lambda random: (changes(random), value(random)), check
 
 
-def settings(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
+def settings(folder: Path) -> Prepared:
     """Recipes, n-body settings, declared fields and names of models, from arbitrary values."""
     base, names = recipe("laptop", "E").to_json(), list(recipe("laptop", "E").to_json())
     numbers = [field.name for field in fields_of(NBodyConfig) if isinstance(field.default, int | float)]
-    words = st.sampled_from(TEXTS) | st.text(max_size=12)
-    fields = st.lists(st.tuples(words, st.sampled_from([":", "::", ""]), words).map("".join), max_size=3)
-    models = st.tuples(st.sampled_from(["E", "C", "iP", "transformer", "Q"]), words, words).map(
-        lambda t: f"{t[0]},{t[1]}={t[2]}"
-    )
+
+    def word(random: Random) -> str:
+        return random.choice(TEXTS) if random.randrange(2) else text(random, 12)
+
+    def draw(random: Random) -> tuple[int, Any, list[str], str]:
+        fields = [word(random) + random.choice((":", "::", "")) + word(random) for _ in range(random.randrange(4))]
+        name = f"{random.choice(('E', 'C', 'iP', 'transformer', 'Q'))},{word(random)}={word(random)}"
+        return random.randrange(1001), value(random), fields, name
 
     def check(case: tuple[int, Any, list[str], str]) -> None:
         trials: list[Callable[[], Any]] = [
@@ -334,22 +369,25 @@ def settings(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
         )
         kind()
 
-    return st.tuples(st.integers(0, 1000), values(), fields, models), check
+    return draw, check
 
 
-WORDS = [
-    "algebra",
-    "maps",
-    "expressivity",
-    "inspect",
-    "train",
-    "evaluate",
-    "certify",
-    "predict",
-    "compare",
-    "report",
-    "data",
+COMMANDS = [
+    "algebra 3 0 1",
+    "maps E --dim 2 --order 1 --json",
+    "expressivity E --dim 2 --order 2 --products geometric",
+    "inspect small.npz",
+    "train --data small.npz --inputs x:point --target y:point --model Q --steps 1 --blocks 1 --out folder/r",
+    "evaluate folder --batch 1",
+    "certify folder",
+    "predict folder --data small.npz --out p.npz --batch 2",
+    "compare --data small.npz --inputs x:point --target y:point --models Q --sizes 1 --seeds 1 --out folder/c",
+    "report folder",
+    "advise --inputs x:point --target y:point --tokens 5 --dim 2",
+    "choose --data small.npz --inputs x:point --target y:vector --minutes 0 --out folder/w",
+    "export folder --out e.onnx",
 ]
+"""Valid commands, or nearly so: those that would train ask for a model that does not exist."""
 OPTIONS = [
     "--json",
     "--out",
@@ -384,45 +422,67 @@ ARGUMENTS = [
 ARGUMENTS += ["missing.npz", "broken.npz", "folder", "nbody", "arteries", "join", "pin", "SE3", *TEXTS]
 
 
-def command_line(folder: Path) -> tuple[st.SearchStrategy[Any], Check]:
-    """Commands with arbitrary words; those that would really train have no data that fits."""
-    np.savez(folder / "small.npz", x=np.random.default_rng(0).normal(size=(3, 2, 3)))
+def takes_long(words: list[str]) -> bool:
+    """Whether this could be a valid command that takes minutes: large algebras, training, or making a data set."""
+    if words[0] in ("maps", "expressivity", "advise", "algebra"):
+        return bool({"9", "12,0,0", "3,0,1"} & set(words)) or ("C" in words and "2" in words)
+    if words[0] in ("train", "compare", "choose"):
+        return (
+            "--data" not in words or bool({"nbody", "arteries"} & set(words)) or (words[0] != "choose" and "Q" not in words)
+        )
+    return "nbody" in words
+
+
+def changed_command(random: Random) -> list[str]:
+    """A command with up to three of its words exchanged, removed or inserted."""
+    words = random.choice(COMMANDS).split()
+    for _ in range(random.randrange(4)):
+        at, new = random.randrange(1, len(words) + 1), random.choice(random.choice((OPTIONS, ARGUMENTS)))
+        words[at : at + random.randrange(2)] = [new] if random.randrange(4) else []
+    return words
+
+
+def command_line(folder: Path) -> Prepared:
+    """Commands with arbitrary words; those that would really train have no model."""
+    rng = np.random.default_rng(0)
+    np.savez(folder / "small.npz", x=rng.normal(size=(3, 2, 3)), y=rng.normal(size=(3, 2, 3)))
     (folder / "broken.npz").write_bytes(b"PK\x03\x04" + bytes(50))
     (folder / "folder").mkdir()
-    words = st.lists(st.sampled_from(OPTIONS) | st.sampled_from(ARGUMENTS), max_size=5)
 
-    def check(case: tuple[str, list[str]]) -> None:
-        if case[0] in ("maps", "expressivity") and {"9", "2"} & set(case[1]):
-            return  # a valid question that takes minutes
-        if case[0] == "data" or "nbody" in case[1] or (case[0] in ("train", "compare") and "--data" not in case[1]):
-            return  # would make a data set
+    def draw(random: Random) -> list[str]:
+        while True:
+            words = changed_command(random)
+            if not takes_long(words) and ("--help" not in words or random.randrange(8) == 0):
+                return words
+
+    def check(case: list[str]) -> None:
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
-                main([case[0], *(word for word in case[1] if "\x00" not in word)])
+                main(case)
             except SystemExit as end:
                 said = end.code if isinstance(end.code, str) else ""
                 assert "\x1b" not in said
                 raise ValueError("refused") from None
 
-    return st.tuples(st.sampled_from(WORDS), words), check
+    return draw, check
 
 
 TARGETS = {
     target.name: target
     for target in (
-        bytes_target("npz", ".npz files, loaded and inspected", write_npz, read_data),
-        bytes_target("hdf5", ".h5 files, loaded and inspected", write_h5, read_data),
-        bytes_target("arteries", "artery files", write_arteries, read_arteries),
-        bytes_target("surfaces", ".vtp, .ply and .stl surfaces", write_surfaces, read_surface),
+        Target("npz", ".npz files, loaded and inspected", damaged_archives, 1.1),
+        bytes_target("hdf5", ".h5 files, loaded and inspected", write_h5, read_data, 0.8),
+        bytes_target("arteries", "artery files", write_arteries, read_arteries, 0.9),
+        bytes_target("surfaces", ".vtp, .ply and .stl surfaces", write_surfaces, read_surface, 1.1),
         bytes_target("checkpoints", "checkpoints, bytes damaged", write_checkpoints, checkpoint.load),
-        Target("descriptions", "checkpoints, fields of their configuration exchanged", checkpoint_descriptions),
+        Target("descriptions", "checkpoints, fields of their configuration exchanged", checkpoint_descriptions, 0.6),
         Target("states", "states of runs", states),
         json_target("runs", "config.json of runs", run_record, read_run),
-        json_target("rows", "experiment.json and rows, up to the page", comparison, read_comparison),
-        bytes_target("predictions", "predictions shown in a report", predictions, read_predictions),
+        json_target("rows", "experiment.json and rows, up to the page", comparison, read_comparison, 0.5),
+        bytes_target("predictions", "predictions shown in a report", predictions, read_predictions, 0.32),
         Target("metrics", "metrics.jsonl of a run that is resumed", metrics_log),
         Target("settings", "recipes, data settings, field declarations, names of models", settings),
-        Target("commands", "the command line", command_line),
+        Target("commands", "the command line", command_line, 0.06),
     )
 }
 

@@ -57,9 +57,10 @@ def _fuzz(found: list[dict[str, Any]]) -> list[str]:
         growth = max(row["growth_mb"] for row in tried)
         table.append(f"| {tried[0]['what']} | {cases:,} | {refused:,} | {failed} | {growth} MB | {command} |")
     text = (
-        "Valid files are damaged by hypothesis: bits flipped, bytes overwritten by large numbers, pieces cut, doubled and "
+        "Valid files are damaged at random (rows with seed 1 by hypothesis): bits flipped, bytes "
+        "overwritten by large numbers, pieces cut, doubled and "
         "filled in; values of records exchanged. Readers may take 50 MB. A case fails by anything but a ValueError or an "
-        "error of the system with a sound message, by 20 seconds of silence, by memory, by a crash. `make fuzz` asks for a "
+        "error of the system with a sound message, by 20 seconds of work, by memory, by a crash. `make fuzz` asks for a "
         "million cases."
     )
     return [f"## Fuzzing: {total:,} cases\n", text, "", *table, ""]

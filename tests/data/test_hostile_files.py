@@ -270,6 +270,38 @@ def test_the_limit_comes_from_the_machine_or_the_command(tmp_path, monkeypatch, 
             main(["inspect", str(tmp_path / "a.npz"), "--memory", wrong])
 
 
+def endless_heap(path: Path) -> None:
+    """A group whose list of free space leads back to its own beginning."""
+    with h5py.File(path, "w") as file:
+        file.create_group("a")["x"] = np.zeros(3)
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"HEAP") + 8
+    _, free, address = struct.unpack_from("<QQQ", raw, at)
+    struct.pack_into("<Q", raw, address + free, free)
+    path.write_bytes(raw)
+
+
+def test_a_list_without_end_in_hdf5_is_bounded(tmp_path):
+    endless_heap(tmp_path / "a.h5")
+    before, bound = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrlimit(resource.RLIMIT_AS)
+    with limited(LIMIT), pytest.raises(UnreadableFileError, match=r"a\.h5"):
+        inspect(tmp_path / "a.h5")
+    with limited(LIMIT), pytest.raises(UnreadableFileError, match=r"a\.h5"):
+        ArteryFile(tmp_path / "a.h5")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600 * 1024
+    assert resource.getrlimit(resource.RLIMIT_AS) == bound
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_text_that_is_no_unicode_is_refused(tmp_path, order):
+    words = np.array([0x110000, ord("a")], order + "u4").view(order + "U2")
+    np.savez(tmp_path / "a.npz", split=words)
+    with pytest.raises(UnreadableFileError, match="'split' holds text that is no Unicode"):
+        read_arrays(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", split=np.array(["train", ""], order + "U5"))
+    assert read_arrays(tmp_path / "b.npz")["split"].tolist() == ["train", ""]
+
+
 def test_memory_of_a_container_counts(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text("123456\n")
     monkeypatch.setattr(memory, "CONTROL_GROUPS", (str(tmp_path / "memory.max"),))

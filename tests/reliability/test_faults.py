@@ -27,7 +27,7 @@ print(json.dumps(list(faults.run(2, 0, ("checkpoint writing killed", "harm")))))
 def rows_of(code: str) -> list[dict]:
     """The rows that a program prints; faults fork, which a process whose threads have computed must not."""
     command = [sys.executable, "-c", "import json\n" + code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -1,9 +1,12 @@
 """Every reader survives damaged files: a second's worth of cases each here, a million in the slow tier."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from benchmarks.reliability import fuzz as fuzzing
 from benchmarks.reliability import targets
-from benchmarks.reliability.fuzz import fuzz, in_a_process
+from benchmarks.reliability.fuzz import attempt, divided, fuzz, in_a_process
 from benchmarks.reliability.mutations import exchanged, mutate
 from benchmarks.reliability.targets import TARGETS, Target
 
@@ -19,13 +22,38 @@ def test_a_few_cases(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_million_cases_in_all(name):
-    row = in_a_process(name, cases=-(-1_000_000 // len(TARGETS)), start=1)
+    row = in_a_process(name, cases=divided(1_000_000, list(TARGETS))[name], start=1)
     assert not row["failures"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_cases_of_hypothesis(name, tmp_path):
+    """The same targets, with every draw made by hypothesis, which shrinks what fails."""
+    draw, check = TARGETS[name].prepare(tmp_path)
+
+    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.randoms(use_true_random=False))
+    def holds(random):
+        assert attempt(check, draw(random))[1] is None
+
+    holds()
+
+
+def test_every_target_gets_a_fair_share():
+    shares = divided(1_000_000, list(TARGETS))
+    assert sum(shares.values()) >= 1_000_000
+    assert min(cases for name, cases in shares.items() if name != "commands") >= 30_000
+
+
 def test_failures_are_seen(monkeypatch):
-    """The negative control: a reader that stumbles, one that takes memory, and what they are counted as."""
+    """The negative control: a reader that stumbles, one that hangs, one that takes memory, and what they are counted as."""
+    monkeypatch.setattr(fuzzing, "SLOW", 3.0)
     hoard = []
+
+    def hang(path):
+        while True:
+            pass
 
     def stumble(path):
         if path.read_bytes()[:2] != b"PK":
@@ -35,10 +63,10 @@ def test_failures_are_seen(monkeypatch):
         hoard.append(bytearray(1_200_000_000 if not hoard else 0))
         hoard[0][::4096] = b"x" * len(hoard[0][::4096])
 
-    for read, expected in ((stumble, "KeyError"), (take, "memory")):
+    for read, cases, expected in ((stumble, 60, "KeyError"), (hang, 1, "HangError"), (take, 60, "memory")):
         broken: Target = targets.bytes_target("broken", "broken", targets.write_npz, read)
         monkeypatch.setitem(TARGETS, "broken", broken)
-        row = fuzz("broken", cases=60, start=0)
+        row = fuzz("broken", cases=cases, start=0)
         assert any(expected in name for name in row["failures"]), row
 
 

@@ -1,6 +1,7 @@
 """How much memory reading may take: declared sizes are checked before anything is allocated on a file's word."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,9 @@ SHARE = 0.5
 """Of the memory that is free, what reading a file may take unless --memory says otherwise."""
 UNKNOWN = 4 * 2**30
 """Bytes taken to be free where the system does not say."""
+SLACK = 2**28
+"""Bytes that libraries may take for themselves while they read."""
+_CONFINING = threading.RLock()  # the bound belongs to the process; the HDF5 library has such a lock of its own
 _LIMIT: ContextVar[int | None] = ContextVar("limit", default=None)
 
 
@@ -36,6 +40,30 @@ def free() -> int:
     """The bytes that are free on this machine, at most those of its container."""
     sizes = [_meminfo(), *map(_control_group, CONTROL_GROUPS)]
     return min((size for size in sizes if size is not None), default=UNKNOWN)
+
+
+@contextmanager
+def confined() -> Iterator[None]:
+    """Bound what libraries written in C may allocate on their own, by the address space of this process.
+
+    A damaged list inside an HDF5 file makes its library allocate without end, before any size can be asked for. Twice the
+    limit, because arrays are put together while their parts are still there. Systems without such a bound set none.
+    """
+    try:
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        yield
+        return
+    with _CONFINING:
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        ends = [end for end in (soft, hard, taken + 2 * limit() + SLACK) if end != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_AS, (min(ends), hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 class Budget:

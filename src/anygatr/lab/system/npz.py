@@ -1,5 +1,6 @@
 """NPZ files as named arrays: headers are read and checked before a byte of the arrays is, and nothing is ever unpickled."""
 
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, budget:
             raise ValueError(f"the array {name!r} has {info.file_size - file.tell():,} bytes for the shape {shape}")
         raw = _filled(file, size)
     array = raw.view(dtype) if dtype.itemsize else np.zeros(int(np.prod(shape)), dtype)
+    if dtype.kind == "U" and size and raw.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder)).max() > sys.maxunicode:
+        raise ValueError(f"the array {name!r} holds text that is no Unicode")  # Python would fail on it much later
     return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
 
 

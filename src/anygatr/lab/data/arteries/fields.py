@@ -23,6 +23,7 @@ from anygatr.lab.data.arteries.preprocess import Sample
 from anygatr.lab.data.arteries.store import ArteryFile
 from anygatr.lab.data.arteries.surface import read_surface, surface_sample
 from anygatr.lab.data.dataset import Dataset, WholeSurface
+from anygatr.lab.system.memory import confined
 
 SURFACES = (".vtp", ".stl", ".ply")
 
@@ -99,7 +100,7 @@ def dataset(samples: list[Sample], inflow: Mapping[str, float] | None = None, ha
 
 def velocities(path: str | Path) -> dict[str, float] | None:
     """The mean velocity at the inlet of every artery of a file that we made, cm/s; None for other files."""
-    with reading(path, "an artery file"), h5py.File(path, "r") as file:
+    with reading(path, "an artery file"), confined(), h5py.File(path, "r") as file:
         if not {"viscosity", "density"} <= set(file.attrs):
             return None
         kinematic = float(file.attrs["viscosity"] / file.attrs["density"])
@@ -112,7 +113,7 @@ def is_artery_file(path: str | Path) -> bool:
     if not Path(path).is_file():
         return False
     try:
-        with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        with reading(path, "an HDF5 file"), confined(), h5py.File(path, "r") as file:
             first = next(iter(file.values()), None)
             return isinstance(first, h5py.Group) and {"pos", "face", "wss"} <= set(first)
     except (OSError, UnreadableFileError):

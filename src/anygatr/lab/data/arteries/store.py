@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from anygatr.files.reading import UnreadableFileError, reading
 from anygatr.files.whole import replacing
 from anygatr.lab.data.files.hdf5 import checked, own_items
-from anygatr.lab.system.memory import Budget
+from anygatr.lab.system.memory import Budget, confined
 
 INLET_KEYS = ("inlet_idcs", "inlet_idx")
 
@@ -62,7 +62,7 @@ class ArteryFile:
             raise FileNotFoundError(
                 f"no artery file at {self.path}; make one with: anygatr data arteries --out {self.path} --count 50"
             )
-        with reading(self.path, "a readable HDF5 file"), h5py.File(self.path, "r") as file:
+        with reading(self.path, "a readable HDF5 file"), confined(), h5py.File(self.path, "r") as file:
             self.names = sorted(name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink))
             self.attributes = dict(file.attrs)
 
@@ -75,7 +75,7 @@ class ArteryFile:
     def read(self, name: str) -> Artery:
         """Read one group; raises BadArteryError with the reason if it is corrupt."""
         try:
-            with reading(self.path, "an artery file"), h5py.File(self.path, "r") as file:
+            with reading(self.path, "an artery file"), confined(), h5py.File(self.path, "r") as file:
                 return _read_group(file, name)
         except BadArteryError as error:
             raise BadArteryError(f"{self.path}: {name}: {error}") from None

@@ -11,7 +11,7 @@ import numpy as np
 
 from anygatr.files.reading import reading
 from anygatr.lab.data.splits import split_name
-from anygatr.lab.system.memory import Budget
+from anygatr.lab.system.memory import Budget, confined
 
 Arrays = dict[str, np.ndarray]
 
@@ -27,7 +27,7 @@ def read_hdf5(path: Path, is_wanted: Callable[[str], bool], budget: Budget) -> d
         import h5py
     except ImportError as error:
         raise ImportError(f"data={str(path)!r} needs h5py: pip install 'anygatr[lab]', or save it as .npz") from error
-    with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
+    with reading(path, "an HDF5 file"), confined(), h5py.File(path, "r") as file:
         source = _Source(path, is_wanted, budget)
         groups = source.groups(file)
         if groups and all(split_name(key) for key in groups):
