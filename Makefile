@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test test-slow check sanitize test-faults fuzz soak docs bench bench-quick reproduce-nbody reproduce-arteries browser clean
+.PHONY: demo test test-slow lint types check sanitize test-faults fuzz soak docs release-check bench bench-quick reproduce-nbody reproduce-arteries browser clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,11 +24,16 @@ test: $(STAMP) browser  ## the fast tests, on both cores
 test-slow: $(STAMP) browser  ## everything, orders 3 and 4 included
 	$(BIN)/python -m pytest -m 'slow or not slow' -n 2
 
-check: $(STAMP)  ## format, lint, types, fast tests
+lint: $(STAMP)  ## format and lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror src/anygatr/execution/c/csrc/*.[ch]
+
+types: $(STAMP)  ## static types of the package, and of the examples as a user's checker sees them
+	$(BIN)/mypy
+	$(BIN)/mypy --strict --allow-untyped-calls --no-warn-return-any examples
+
+check: lint types  ## format, lint, types, fast tests
 	$(BIN)/python -m pytest -n 2
 
 sanitize: $(STAMP)  ## the C kernels on odd shapes with the address and undefined-behaviour sanitisers
@@ -51,6 +56,9 @@ soak: $(STAMP)  ## an hour of training and 50 000 ragged batches: slope of memor
 
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+release-check: $(STAMP)  ## build sdist and wheel into dist/, check contents and metadata, install the wheel alone, run the README
+	$(BIN)/python -m tools.release_check
 
 bench: $(STAMP)  ## time the solver, and training steps against peers and targets; docs/performance.md shows the results
 	$(BIN)/python -m benchmarks.solver.times
@@ -75,4 +83,4 @@ browser:  ## Debian's Chromium for the tests that open the report; without it th
 		|| echo "No chromium: the browser tests will be skipped. On Debian: apt-get install chromium"
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ poincare = Geometry(
     algebra,
     symmetry=euclidean(algebra, infinity="e4", mirrors=False),
     axes=("e0", "e1", "e2", "e3"),
-    infinity="e4",
+    infinity=algebra["e4"],
     point="meet",
     time="e0",
     products=("geometric", "join"),

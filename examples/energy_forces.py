@@ -73,9 +73,8 @@ def loop_work(force: Callable[[Tensor], Tensor]) -> float:
 
 
 STEPS, ATOMS = 120, {"position": "point"}
-size = {"hidden": (8, 16), "blocks": 2, "heads": 2}
-learned = model(geometry("E", 2), ATOMS, {"energy": "scalar"}, per="sample", **size).double()
-direct = model(geometry("E", 2), ATOMS, {"force": "vector"}, **size).double()
+learned = model(geometry("E", 2), ATOMS, {"energy": "scalar"}, (8, 16), blocks=2, heads=2, per="sample").double()
+direct = model(geometry("E", 2), ATOMS, {"force": "vector"}, (8, 16), blocks=2, heads=2).double()
 
 
 def learned_energy(x: Tensor) -> Tensor:

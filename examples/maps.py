@@ -1,12 +1,11 @@
 """Prints the equivariant maps of the Euclidean, projective and conformal algebras and what a network can build of them."""
 
-from rich.console import Console
-
 from anygatr import expressivity, geometry
 from anygatr.lab.config.mathematics import MapsConfig
 from anygatr.lab.mathematics import print_verdict, show_maps
+from anygatr.lab.system.terminal import Terminal
 
-console = Console()
+console = Terminal()
 for name in ("E", "P", "C"):
     show_maps(MapsConfig(name))
     console.print()

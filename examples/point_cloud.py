@@ -38,7 +38,7 @@ net = model(
     origin="mass",  # the centre of mass, subtracted on the way in and added on the way out
 )
 train, test = bodies(256), bodies(128)
-train_final, test_final = after(**train), after(**test)
+train_final, test_final = (after(d["position"], d["velocity"], d["mass"]) for d in (train, test))
 
 optimiser = torch.optim.Adam(net.parameters(), lr=3e-3)
 for step in range(201):

@@ -37,11 +37,11 @@ LAYERS = (
     {"interface"},
     {"bench", "checkpoint", "convert", "convert_weights", "export", "hub", "testing"},
     {"lab"},
-    {"adapters"},
+    {"adapters", "__main__"},
 )
 
 
-ABOVE = ("lab", "adapters")
+ABOVE = ("lab", "adapters", "__main__")
 """The laboratory, and the doors that stand in front of it."""
 
 

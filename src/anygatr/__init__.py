@@ -1,5 +1,6 @@
 """Equivariant transformers from any geometric algebra."""
 
+import gc
 from importlib import import_module
 from typing import Any
 
@@ -30,14 +31,20 @@ _HOME = {
 }
 """Public names by the module they live in, imported when they are first asked for: `import anygatr` does not load torch."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'anygatr' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"anygatr.{_HOME[name]}"), name)
+    was_on = gc.isenabled()
+    gc.disable()  # a collection walks all of torch's objects, which takes longer than the import that triggers it
+    try:
+        return getattr(import_module(f"anygatr.{_HOME[name]}"), name)
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

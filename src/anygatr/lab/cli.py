@@ -3,11 +3,14 @@
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, Union
 
 import tyro
 
+from anygatr import __version__
 from anygatr.lab.config import commands, mathematics
+from anygatr.lab.config.completion import CompletionConfig
+from anygatr.lab.config.examples import EXAMPLES
 from anygatr.lab.config.report import ReportConfig
 from anygatr.lab.data.config import DataConfig, InspectConfig
 from anygatr.lab.system.problems import explained, is_memory
@@ -29,7 +32,12 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "choose": (commands.ChooseConfig, "anygatr.lab.comparison.choose:choose"),
     "report": (ReportConfig, "anygatr.lab.report.summary:show_report"),
     "demo": (commands.DemoConfig, "anygatr.lab.comparison.demo:demo"),
+    "completion": (CompletionConfig, "anygatr.lab.cli:print_completion"),
 }
+DESCRIPTION = """Equivariant transformers from any geometric algebra: solve for the maps, build, train, compare.
+
+anygatr COMMAND --help shows examples of a command, anygatr --version the version.
+Exit codes: 0 done, 1 a problem, said in one line, 2 a command that is not understood, 130 interrupted."""
 PROBLEMS = (ValueError, OSError, ArithmeticError, ImportError, MemoryError)
 
 
@@ -53,15 +61,39 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> None:
-    chosen: Any = tyro.extras.subcommand_cli_from_dict(
-        {name: settings for name, (settings, _) in COMMANDS.items()},
-        prog="anygatr",
-        description="Equivariant transformers from any geometric algebra: solve for the maps, build, train, compare.",
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
+    words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--version"]:
+        print(f"anygatr {__version__}")
+        return
+    chosen = parse(words)
     homes = dict(COMMANDS.values())
     module, function = homes[type(chosen)].split(":")
     if chosen.threads is not None:
         import_module("anygatr.lab.training.threads").set_threads(chosen.threads)
     getattr(import_module(module), function)(chosen)
+
+
+def parse(words: list[str]) -> Any:
+    """The configuration that a command line asks for; exits with 0 after help, with 2 where it is not understood."""
+    asked = words[0] if words else ""
+    kinds = tuple(
+        Annotated[kind, tyro.conf.subcommand(name, description=_with_examples(name, kind) if name == asked else None)]
+        for name, (kind, _) in COMMANDS.items()
+    )
+    settings: Any = Union[kinds]  # noqa: UP007  as many members as there are commands
+    return tyro.cli(
+        settings,
+        prog="anygatr",
+        description=DESCRIPTION,
+        args=words,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+
+
+def print_completion(config: CompletionConfig) -> None:
+    """Print the script that completes commands in a shell."""
+    parse(["--tyro-print-completion", config.shell])
+
+
+def _with_examples(name: str, settings: type) -> str:
+    return "\n".join((settings.__doc__ or "", "", "Examples:", *(f"  {example}" for example in EXAMPLES[name])))

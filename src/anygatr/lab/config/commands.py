@@ -18,8 +18,8 @@ class DataOptions:
     """Which data, and what its fields are."""
 
     data: str = "nbody"
-    """A .npz or .h5 file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is not there;
-    so are the peers' benchmarks o3, o5, hulls and charged. Files of arteries are recognised by their layout."""
+    """A .npz, .h5, .xyz or .extxyz file, a directory with train.npz, val.npz, ..., or "nbody" for data/nbody, made if it is
+    not there; so are the peers' benchmarks o3, o5, hulls and charged. Files of arteries are recognised by their layout."""
     inputs: tuple[str, ...] = ()
     """Input fields as name:kind, such as position:point charge:scalar. None for what `anygatr data` makes."""
     target: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class PredictConfig(ThreadOptions):
     run: Positional[str]
     """Directory of a run."""
     data: str
-    """A .npz or .h5 file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
+    """A .npz, .h5, .xyz or .extxyz file with the input fields; for arteries also a surface: .vtp, .stl or .ply."""
     out: str = "predictions.npz"
     """Where to write the predicted fields: .npz, .h5 or .csv; .vtp for surfaces, several of which are numbered."""
     batch: int | None = None

@@ -24,7 +24,7 @@ class DataConfig(ThreadOptions):
 
 @dataclass(frozen=True)
 class InspectConfig(ThreadOptions):
-    """Say what is in a .npz or .h5 file, propose kinds for its fields, and warn about what will hurt."""
+    """Say what is in a .npz, .h5, .xyz or .extxyz file, propose kinds for its fields, and warn about what will hurt."""
 
     path: Annotated[Positional[str], arg(metavar="FILE")]
     """The file."""

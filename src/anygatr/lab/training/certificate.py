@@ -6,8 +6,10 @@ from anygatr.testing import Certificate, certify
 
 
 def certify_run(config: CertifyConfig) -> Certificate:
-    """Certify the model of a run and print the table."""
+    """Certify the model of a run and print the table; raises where it is not equivariant."""
     module = TrainingRun.open(config.run).module()
     certificate = certify(module)
     print(certificate.to_json() if config.json else certificate)
+    if not certificate.ok:
+        raise ValueError(f"the model of {config.run!r} is not equivariant: the errors marked ! name the layers")
     return certificate

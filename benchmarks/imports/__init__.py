@@ -1,0 +1,1 @@
+"""How long imports take."""

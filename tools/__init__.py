@@ -1,0 +1,1 @@
+"""What maintainers run: never part of the distribution."""
