@@ -41,7 +41,7 @@ LAYERS = (
 )
 
 
-ABOVE = ("lab", "adapters")
+ABOVE = ("lab", "adapters", "__main__")
 """The laboratory, and the doors that stand in front of it."""
 
 

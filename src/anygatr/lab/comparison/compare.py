@@ -17,6 +17,7 @@ from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.token_counts import warn_of_unseen_count
+from anygatr.lab.system.cores import cores
 from anygatr.lab.system.terminal import Terminal, description_column
 from anygatr.lab.training.guard import interruptible, owned
 
@@ -68,11 +69,6 @@ def compare(config: CompareConfig) -> Path:
     report = write_report(directory)
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
     return Path(report)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel(jobs: int | None) -> int:
