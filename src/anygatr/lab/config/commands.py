@@ -12,6 +12,7 @@ from anygatr.lab.config.threads import ThreadOptions
 Match = Literal["steps", "time", "params"]
 Logger = Literal["tensorboard", "mlflow", "wandb"]
 Wall = Literal["corners", "all"]
+Engine = Literal["local", "ray", "slurm"]
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,13 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     other. Default: one run per core, with one thread each."""
     out: str = "runs/compare"
     """Directory of the comparison."""
+    engine: Engine = "local"
+    """Where runs are computed: in processes here; as tasks of Ray; or as a job array of SLURM. The last two need a directory
+    that all machines see."""
+    address: str | None = None
+    """Of Ray's cluster, "auto" for the one that this machine belongs to. Default: a local instance is started."""
+    sbatch: tuple[str, ...] = ()
+    """Options for SLURM's sbatch, such as partition=gpu time=2:00:00, without their dashes."""
     preliminary: bool = False
     """Mark the report as made from runs too short to conclude from."""
 
