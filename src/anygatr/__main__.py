@@ -1,4 +1,4 @@
-"""`python -m anygatr` is the command `anygatr`."""
+"""`python -m anygatr` is the command `anygatr`; `torchrun -m anygatr` needs it."""
 
 from anygatr.lab.cli import main
 

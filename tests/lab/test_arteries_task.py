@@ -231,7 +231,7 @@ def test_published_layout_without_our_attributes_uses_all_nodes_and_no_inflow(pa
     assert spec.settings == {"nodes": "all"}
     assert set(data.input_kinds) == {"position", "wall", "geodesic"}
     assert set(data.splits) == {"train", "val", "eval"}
-    with pytest.raises(ValueError, match="--nodes all"):
+    with pytest.raises(ValueError, match="--wall all"):
         load(other, "corners")
 
 

@@ -16,7 +16,8 @@ ALLOWED = {
     "config": set(),
     "data": {"config"},
     "baselines": {"data"},
-    "training": {"config", "data", "baselines"},
+    "distributed": set(),
+    "training": {"config", "data", "baselines", "distributed"},
     "report": {"config"},
     "comparison": {"config", "data", "training", "report"},
 }

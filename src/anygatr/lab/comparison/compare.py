@@ -2,48 +2,23 @@
 
 import multiprocessing
 import os
-import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from anygatr.lab.comparison.job import ATTEMPTS, Job, work, write_failure
 from anygatr.lab.comparison.plan import ComparisonPlan
 from anygatr.lab.config.commands import CompareConfig, command_line
-from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.registry import spec_of
-from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.token_counts import warn_of_unseen_count
+from anygatr.lab.system.cores import cores
 from anygatr.lab.system.terminal import Terminal, description_column
 from anygatr.lab.training.guard import interruptible, owned
 
-ATTEMPTS = 3
-"""How often a run whose process dies is started again before it counts as failed."""
 POLL = 0.2
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a comparison: everything that its process needs to know."""
-
-    directory: Path
-    spec: DataSpec
-    recipe: Recipe
-    command: str
-    threads: int
-
-    @property
-    def name(self) -> str:
-        """The name of its row and of its directory."""
-        return f"{self.recipe.model}-{self.recipe.size}-{self.recipe.seed}"
-
-    @property
-    def row(self) -> Path:
-        """Where its row will be."""
-        return self.directory / "rows" / f"{self.name}.json"
 
 
 def compare(config: CompareConfig) -> Path:
@@ -62,7 +37,7 @@ def compare(config: CompareConfig) -> Path:
         console.print(
             f"{len(jobs)} runs, {len(jobs) - len(missing)} already finished: {directory}", highlight=False, soft_wrap=True
         )
-        run_all(missing, parallel(config.jobs))
+        run_on(config, missing)
         plan.write_predictions(data)
     console.print(summarise(directory))
     report = write_report(directory)
@@ -70,9 +45,18 @@ def compare(config: CompareConfig) -> Path:
     return Path(report)
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def run_on(config: CompareConfig, jobs: list[Job]) -> None:
+    """Run jobs on the engine that was asked for; each of them leaves the same rows."""
+    if config.engine == "ray":
+        from anygatr.lab.comparison.ray_engine import run_on_ray
+
+        run_on_ray(jobs, config.address, parallel(config.jobs))
+    elif config.engine == "slurm":
+        from anygatr.lab.comparison.slurm_engine import run_on_slurm
+
+        run_on_slurm(Path(config.out), jobs, config.sbatch)
+    else:
+        run_all(jobs, parallel(config.jobs))
 
 
 def parallel(jobs: int | None) -> int:
@@ -111,7 +95,7 @@ def run_all(jobs: list[Job], workers: int) -> None:
                     if attempts[worker.job.name] < ATTEMPTS:
                         waiting.insert(0, worker.job)
                     else:
-                        _write_failure(worker.job, f"its process died {ATTEMPTS} times, exit code {worker.process.exitcode}")
+                        write_failure(worker.job, f"its process died {ATTEMPTS} times, exit code {worker.process.exitcode}")
                 if interrupted and not stopping:
                     waiting, stopping = [], True
                     for worker in running:
@@ -146,30 +130,14 @@ class _Worker:
 
 
 def _work(job: Job, shared: Any) -> None:
-    """The process of one run: train, write the row. Whatever goes wrong becomes a row as well."""
+    """The process of one run."""
     _die_with_parent()
     os.setpgrp()  # Ctrl-C reaches the parent alone, which asks each run to stop at the end of its step
-    import torch
-
-    from anygatr.lab.config.json_files import write_json
-    from anygatr.lab.training.run import TrainingRun
-    from anygatr.lab.training.train import fit
-
-    torch.set_num_threads(job.threads)
 
     def watch(step: int, loss: float) -> None:
         shared[0], shared[1] = step, loss
 
-    try:
-        with owned(job.directory / "runs" / job.name):
-            data = job.spec.load()
-            run = TrainingRun.start(job.directory / "runs" / job.name, job.spec, data, job.recipe, job.command)
-            row = fit(run, data, watch)
-        write_json(job.row, row)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        _write_failure(job, f"{type(error).__name__}: {error}")
+    work(job, watch)
 
 
 def _die_with_parent() -> None:
@@ -182,14 +150,6 @@ def _die_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def _write_failure(job: Job, error: str) -> None:
-    from anygatr.lab.config.json_files import read_json, write_json
-    from anygatr.lab.training.train import failed_row
-
-    result = job.directory / "runs" / job.name / "result.json"
-    write_json(job.row, read_json(result) if result.exists() else failed_row(job.recipe, error))
 
 
 def _steps_done(jobs: list[Job]) -> int:

@@ -11,6 +11,8 @@ from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
 Logger = Literal["tensorboard", "mlflow", "wandb"]
+Wall = Literal["corners", "all"]
+Engine = Literal["local", "ray", "slurm"]
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,11 @@ class DataOptions:
     """Dimension of space; default: the one in which all columns fit their kinds."""
     per: Literal["token", "sample"] | None = None
     """Whether targets belong to tokens or samples; default: recognised by their shape."""
-    nodes: Literal["corners", "all"] | None = None
+    wall: Wall | None = None
     """Of artery files, the wall's nodes to train on: the corners of the flow solver's elements (a quarter of them), or all.
     Default: corners where the file knows them."""
+    nodes: Wall | None = None
+    """The older name of --wall."""
     memory: float | None = None
     """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
 
@@ -137,8 +141,23 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     unless WANDB_MODE says otherwise)."""
     tensorboard: bool = False
     """The same as --log tensorboard."""
+    devices: int | None = None
+    """Processes on each machine, one GPU or some cores for each: together they make the same steps, to rounding. Under
+    torchrun or srun leave it out. Default: 1."""
+    nodes: int | Wall | None = None  # type: ignore[assignment]
+    """Machines: run the command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set, or use torchrun or srun. Default:
+    1. Also the older name of --wall."""
+    accumulate: int = 1
+    """Pieces in which a process computes its samples of a step one after the other, to save memory."""
+
+    @property
+    def machines(self) -> int | None:
+        """How many there are, if it was said."""
+        return self.nodes if isinstance(self.nodes, int) else None
 
     def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate={self.accumulate} must be at least 1")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads={self.threads} must be at least 1; leave it out to use all cores")
 
@@ -219,6 +238,13 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     other. Default: one run per core, with one thread each."""
     out: str = "runs/compare"
     """Directory of the comparison."""
+    engine: Engine = "local"
+    """Where runs are computed: in processes here; as tasks of Ray; or as a job array of SLURM. The last two need a directory
+    that all machines see."""
+    address: str | None = None
+    """Of Ray's cluster, "auto" for the one that this machine belongs to. Default: a local instance is started."""
+    sbatch: tuple[str, ...] = ()
+    """Options for SLURM's sbatch, such as partition=gpu time=2:00:00, without their dashes."""
     preliminary: bool = False
     """Mark the report as made from runs too short to conclude from."""
 

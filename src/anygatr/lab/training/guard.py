@@ -5,12 +5,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from anygatr.files.whole import remove_unfinished
+from anygatr.lab.distributed.ranks import Ranks
 
 PATIENCE = 10.0
 """Seconds to wait for the directory of a process that is just ending."""
@@ -71,6 +72,14 @@ def owned(directory: Path) -> Iterator[None]:
                     ) from None
                 time.sleep(0.2)
         remove_unfinished(directory)
+        yield
+
+
+@contextmanager
+def owned_by_first(directory: Path, ranks: Ranks) -> Iterator[None]:
+    """Let the first rank hold a directory that all of them work on."""
+    with ExitStack() as held:
+        ranks.first(lambda: held.enter_context(owned(directory)))
         yield
 
 

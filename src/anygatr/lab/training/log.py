@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from anygatr.lab.system.terminal import Terminal, description_column
-from anygatr.lab.training.loggers import open_loggers
+from anygatr.lab.training.loggers import MetricsLogger, open_loggers
 
 
 class Watch(Protocol):
@@ -25,9 +25,16 @@ def unwatched(step: int, loss: float) -> None:
 
 
 class MetricsLog:
-    """One JSON object per line, each with its step; lines beyond the step at which a run is resumed are taken back."""
+    """One JSON object per line, each with its step; lines beyond the step at which a run is resumed are taken back.
 
-    def __init__(self, path: Path, step: int, log: Iterable[str] = ()):
+    Without a path nothing is written: of several ranks, the first one does it.
+    """
+
+    def __init__(self, path: Path | None, step: int, log: Iterable[str] = ()):
+        self.loggers: list[MetricsLogger] = []
+        self.file: TextIO | None = None
+        if path is None:
+            return
         self.loggers = open_loggers(log, path.parent, step)
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
         kept = [line for line in lines if _step(line) <= step]
@@ -37,6 +44,8 @@ class MetricsLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Add a line."""
+        if self.file is None:
+            return
         self.file.write(json.dumps({"step": step, **values}) + "\n")
         self.file.flush()
         for logger in self.loggers:
@@ -44,7 +53,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Close the files."""
-        self.file.close()
+        if self.file is not None:
+            self.file.close()
         for logger in self.loggers:
             logger.close()
 
@@ -56,7 +66,7 @@ class MetricsLog:
 
 
 @contextmanager
-def progress_bar(title: str, steps: int, samples_per_step: int) -> Iterator[Watch]:
+def progress_bar(title: str, steps: int, samples_per_step: int, shown: bool = True) -> Iterator[Watch]:
     """A bar on standard error with loss, throughput and the time that is left."""
     columns = (
         description_column(),
@@ -66,7 +76,7 @@ def progress_bar(title: str, steps: int, samples_per_step: int) -> Iterator[Watc
         _Throughput(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Terminal(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Terminal(stderr=True), transient=True, disable=not shown) as bar:
         task = bar.add_task(title, total=steps, loss=float("nan"), each=samples_per_step)
         yield lambda step, loss: bar.update(task, completed=step, loss=loss)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -19,6 +20,7 @@ from anygatr.lab.data.range import seen_range
 from anygatr.lab.data.registry import stored_spec
 from anygatr.lab.data.spec import DataSpec
 from anygatr.lab.data.task import Task
+from anygatr.lab.distributed.ranks import Ranks
 from anygatr.lab.training.guard import contents
 from anygatr.lab.training.models import build
 from anygatr.lab.training.state import check_weights, environment, load_tensors
@@ -68,19 +70,33 @@ class TrainingRun:
     command: str
 
     @classmethod
+    def of(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
+        """A run of this recipe on these data, of which nothing is written yet."""
+        train = training_set(data, recipe.size)
+        return cls(directory, spec, Task.of(data), recipe, RunUnits.fit(spec, train, recipe), command)
+
+    @classmethod
     def start(cls, directory: Path, spec: DataSpec, data: Dataset, recipe: Recipe, command: str) -> "TrainingRun":
         """A new run, or the one that is there already if it has the same recipe and data."""
-        train = training_set(data, recipe.size)
-        run = cls(directory, spec, Task.of(data), recipe, RunUnits.fit(spec, train, recipe), command)
-        record = json.loads(json.dumps(run.to_json() | {"fingerprint": fingerprint(train)}))
+        run = cls.of(directory, spec, data, recipe, command)
+        run.enter(training_set(data, recipe.size))
+        return run
+
+    def enter(self, train: Dataset, execution: Mapping[str, int] | None = None) -> None:
+        """Write the configuration, or check that the one in the directory is of the same recipe and data.
+
+        execution   how steps are computed: ranks and pieces, 1 where it does not say
+        """
+        directory = self.directory
+        record = json.loads(json.dumps(self.to_json() | {"fingerprint": fingerprint(train)}))
         if (directory / CONFIG).exists():
-            run._check_same(record)
+            self._check_same(record)
         elif held := contents(directory):
             raise ValueError(f"out={str(directory)!r} holds no run but {', '.join(held[:3])}; choose another directory")
         else:
-            beside = {"environment": environment(), "data": os.path.relpath(spec.path, directory)}
-            write_json(directory / CONFIG, record | {"command": command, "range": seen_range(train)} | beside)
-        return run
+            several = {name: count for name, count in (execution or {}).items() if count > 1}
+            beside = {"environment": environment() | several, "data": os.path.relpath(self.spec.path, directory)}
+            write_json(directory / CONFIG, record | {"command": self.command, "range": seen_range(train)} | beside)
 
     @classmethod
     def open(cls, directory: str | Path) -> "TrainingRun":
@@ -128,9 +144,10 @@ class TrainingRun:
         """What training has seen of each input, as `seen_range` describes it; empty in runs from before it was kept."""
         return read_json(self.directory / CONFIG).get("range", {})
 
-    def check_environment(self) -> None:
+    def check_environment(self, execution: Mapping[str, int]) -> None:
         """Warn if resuming here cannot give the bits of an uninterrupted run."""
-        then, now = read_json(self.directory / CONFIG, CONFIG_SHAPE)["environment"], environment()
+        then, now = read_json(self.directory / CONFIG, CONFIG_SHAPE)["environment"], environment() | dict(execution)
+        then = dict.fromkeys(execution, 1) | then
         other = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if other:
             warnings.warn(
@@ -158,6 +175,18 @@ def _check_units(task: Task, normaliser: Normaliser) -> None:
         shift, scale = normaliser.shift.get(name, ()), normaliser.scale.get(name, ())
         if not scale or len(shift) != len(scale) or not all(isfinite(unit) and unit for unit in scale):
             raise ValueError(f"normaliser has {len(shift)} shifts and the scales {list(scale)} for {name}, a {kind}")
+
+
+def loaded(spec: DataSpec, ranks: Ranks) -> Dataset:
+    """The data of a run, made by the first rank if they are ours and not there; all ranks must have the same."""
+    if ranks.count == 1:
+        return spec.load()
+    ranks.first(lambda: spec.load() and None)
+    data = spec.load()
+    theirs = ranks.first(lambda: fingerprint(data))
+    if fingerprint(data) != theirs:
+        raise ValueError(f"rank {ranks.rank}: {spec.path} holds other data here than on rank 0; copy the same file there")
+    return data
 
 
 def training_set(data: Dataset, size: int | None) -> Dataset:

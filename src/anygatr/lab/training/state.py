@@ -88,8 +88,8 @@ class TrainingState:
         tensors |= {f"best/{name}": x for name, x in (self.best or {}).items()}
         save_tensors(path, tensors | {"random": torch.get_rng_state()}, asdict(self.history))
 
-    def restore(self, path: Path, steps: int) -> None:
-        """The inverse of `save`, for a run of so many steps; raises a ValueError for a file that is not of this run."""
+    def read(self, path: Path, steps: int) -> "TrainingRecord":
+        """What `save` wrote, for a run of so many steps; raises a ValueError for a file that is not of this run."""
         tensors, record = load_tensors(path)
         groups: dict[str, Weights] = {}
         for key, x in tensors.items():
@@ -101,10 +101,34 @@ class TrainingState:
                 if group in groups or group == "module":
                     check_weights(path, groups[group], self.module)
             moments = _moments(groups.get("optimiser", {}), list(self.module.parameters()))
-            torch.set_rng_state(groups["random"][""])
+            before = torch.get_rng_state()
+            torch.set_rng_state(groups["random"][""])  # raises if these are no random numbers
+            torch.set_rng_state(before)
+        return TrainingRecord(history, groups, moments)
+
+    def restore(self, record: "TrainingRecord") -> None:
+        """Continue from what was read, perhaps by another rank."""
+        groups = record.groups
+        torch.set_rng_state(groups["random"][""])
         self.module.load_state_dict(groups["module"])
-        self.optimiser.load_state_dict({"state": moments, "param_groups": self.optimiser.state_dict()["param_groups"]})
-        self.average, self.best, self.history = groups.get("average"), groups.get("best"), history
+        groups_of_parameters = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": record.moments, "param_groups": groups_of_parameters})
+        device = next(self.module.parameters()).device
+        average, best = (groups.get(name) for name in ("average", "best"))
+        self.average = None if average is None else {name: x.to(device) for name, x in average.items()}
+        self.best = None if best is None else {name: x.to(device) for name, x in best.items()}
+        self.history = record.history
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The contents of a file that `TrainingState.save` wrote."""
+
+    history: History
+    groups: dict[str, Weights]
+    """Weights, their running average, the best ones and the random numbers."""
+    moments: dict[int, dict[str, Tensor]]
+    """What the optimiser keeps of each parameter."""
 
 
 def check_weights(path: Path, weights: Weights, module: nn.Module) -> None:

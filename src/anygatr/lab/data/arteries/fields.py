@@ -43,7 +43,7 @@ def load(path: str | Path, nodes: str) -> Dataset:
     if nodes == "corners":
         mesh = _mesh(path)
         if mesh is None:
-            raise ValueError(f"nodes='corners': {path} does not say which nodes are corners of elements; use --nodes all")
+            raise ValueError(f"nodes='corners': {path} does not say which nodes are corners of elements; use --wall all")
         full = parts["eval"]
         parts = {name: [corner_sample(sample, mesh) for sample in part] for name, part in parts.items()} | {FULL: full}
     data = dataset([sample for part in parts.values() for sample in part], velocities(path))

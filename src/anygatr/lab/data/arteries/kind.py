@@ -43,7 +43,8 @@ class Arteries(DatasetKind):
         """nodes: which nodes are seen in training, "corners" or "all"."""
         from anygatr.lab.data.arteries.fields import default_nodes
 
-        return {"nodes": options.nodes or default_nodes(path)}
+        older = options.nodes if isinstance(options.nodes, str) else None
+        return {"nodes": options.wall or older or default_nodes(path)}
 
     def load(self, spec: DataSpec) -> Dataset:
         """The arteries, each in its fixed orientation."""
