@@ -56,7 +56,7 @@ def test_failures_are_seen(monkeypatch):
             pass
 
     def stumble(path):
-        if path.read_bytes()[:2] != b"PK":
+        if len(path.read_bytes()) % 2:
             raise KeyError("nothing expected this")
 
     def take(path):
