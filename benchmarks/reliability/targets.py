@@ -223,7 +223,7 @@ def states(folder: Path) -> Prepared:
             text = json.dumps(exchanged(record, case[1])).encode("utf-8", "replace").decode()
             kept = {name: x for i, (name, x) in enumerate(tensors.items()) if case[2] % 3 or i != case[2] % len(tensors)}
             save_file(kept, place, metadata={"record": text})
-        state.restore(place, 10)
+        state.restore(state.read(place, 10))
         assert 0 <= state.history.step <= 10
 
     return lambda random: (changes(random), swaps(random), random.randrange(1001)), check
