@@ -16,7 +16,7 @@ from anygatr.execution.interpreter import interpret
 from anygatr.execution.observed import traced
 from anygatr.networks.network_program import network_program
 from anygatr.nn import Block, EquiLinear, Width
-from anygatr.ops import linear, product
+from anygatr.ops import product
 from anygatr.ops.batch import Batch, join_reference
 from anygatr.program.program import Program
 from anygatr.program.trace import trace, values_of
@@ -128,9 +128,8 @@ class Launches(TorchDispatchMode):
 
 @pytest.mark.parametrize(("preset", "most"), [("E", 350), ("P", 400), ("iP", 450), ("C", 350)])
 def test_the_torch_backend_needs_few_launches(preset, most, monkeypatch):
-    """One block's training step of configuration a, with products and maps as another device would compute them."""
-    for module in (product, linear):
-        monkeypatch.setattr(module, "eager_on_cpu", lambda *_: False)
+    """One block's training step of configuration a, with products as another device would compute them."""
+    monkeypatch.setattr(product, "eager_on_cpu", lambda *_: False)
     geo, width = geometry(preset), Width(16, 128)
     block = Block(geo, width, heads=8)
     x, s = (t.float().requires_grad_() for t in stream(geo, torch.Generator().manual_seed(0), (4, 16), width))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from anygatr.equivariance.solver import LinearBasis
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import shortened
-from anygatr.ops.torch_state import eager_on_cpu
 from anygatr.spaces.stream_basis import StreamBasis
 
 # axes: k blades, m maps, e effective weights, j invariant blades, p entries
@@ -123,26 +122,17 @@ class Linear(Op):
         c_out, c_in, _ = weights.mv.shape
         flat = x.flatten(1, -2)
         effective = (combinations @ weights.mv.flatten(0, 1).T).view(len(combinations), c_out, c_in).transpose(1, 2)
-        y, read = self._multivectors(flat, effective, sources, targets)
-        if plan.outer:
-            y.index_add_(0, outer, self._fed_by_scalars(s, weights))
-        y = y.unflatten(1, tokens)
-        t, unused = self._scalars(read, s, weights), self._unused(weights)
-        return (y + 0 * sum(w.sum() for w in unused), t) if unused else (y, t)
-
-    def _multivectors(
-        self, flat: Tensor, effective: Tensor, sources: Tensor, targets: Tensor
-    ) -> tuple[Float[Tensor, "k n c_out"], Float[Tensor, "j n c_in"] | None]:
-        """The maps, and the invariant blades that scalars read; on a CPU in place, where moving blades costs most."""
-        if eager_on_cpu(flat, effective):
-            return _Maps.apply(flat, effective, blade_runs(self.plan), tuple(self.plan.invariant[j] for j in self._inner))
-        own, others = effective.split((self.plan.blades, len(targets)))
+        own, others = effective.split((plan.blades, len(targets)))
         y, read = flat @ own, None
         if len(sources):
             moved, read = flat.index_select(0, sources).split((len(targets), len(self._inner)))
             if len(targets):
                 y.index_add_(0, targets, moved @ others)
-        return y, read
+        if plan.outer:
+            y.index_add_(0, outer, self._fed_by_scalars(s, weights))
+        y = y.unflatten(1, tokens)
+        t, unused = self._scalars(read, s, weights), self._unused(weights)
+        return (y + 0 * sum(w.sum() for w in unused), t) if unused else (y, t)
 
     def _unused(self, weights: LinearWeights) -> list[Tensor]:
         """Parameters that a narrowed plan leaves out: their gradients are zeros, for which distributed training waits."""
@@ -176,82 +166,6 @@ class Linear(Op):
         rows = torch.cat([s.flatten(0, -2), read.movedim(0, 1).flatten(1)], -1)
         matrix = torch.cat([weights.s_to_s, _some(weights.mv_to_s, self._inner).movedim(0, 1).flatten(1)], -1)
         return _affine(rows, matrix, weights.bias_s).unflatten(0, s.shape[:-1])
-
-
-class BladeRun(NamedTuple):
-    """Blades and matrices in a row: y[target + i] += x[source + i] w[matrix + i] for i < length."""
-
-    target: int
-    source: int
-    matrix: int
-    length: int
-
-
-Runs = tuple[BladeRun, ...]
-
-
-@lru_cache(maxsize=256)
-def blade_runs(plan: LinearPlan) -> Runs:
-    """The combinations of `Linear.tables`: all blades to themselves, then those between different ones."""
-    runs = [BladeRun(0, 0, 0, plan.blades)]
-    for matrix, e in enumerate((e for e in plan.entries if e.target != e.source), plan.blades):
-        last, next_ = runs[-1], BladeRun(e.target, e.source, matrix, 1)
-        if len(runs) > 1 and next_[:2] == (last.target + last.length, last.source + last.length):
-            runs[-1] = last._replace(length=last.length + 1)
-        else:
-            runs.append(next_)
-    return tuple(runs)
-
-
-class _Maps(torch.autograd.Function):
-    """y_t = sum over runs of x_s w_m, summed in place, and the blades of x in `reads`.
-
-    It is bilinear, and so are its derivatives: itself with sources and targets exchanged, and `_MapGradients`.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, runs: Runs, reads: tuple[int, ...] = ()) -> tuple[Tensor, Tensor | None]:
-        ctx.save_for_backward(x, w)
-        ctx.runs, ctx.reads = runs, reads
-        y = x @ w[: len(x)]
-        for target, source, matrix, length in runs[1:]:
-            y[target : target + length].baddbmm_(x[source : source + length], w[matrix : matrix + length])
-        return y, torch.stack([x[blade] for blade in reads]) if reads else None
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_read: Tensor | None) -> tuple[Tensor | None, ...]:
-        (x, w), grad_x, grad_w = ctx.saved_tensors, None, None
-        if ctx.needs_input_grad[0]:
-            grad_x, _ = _Maps.apply(grad, w.mT, _transposed(ctx.runs))
-            for i, blade in enumerate(ctx.reads):
-                grad_x[blade] += grad_read[i]  # type: ignore[index]
-        if ctx.needs_input_grad[1]:
-            grad_w = _MapGradients.apply(x, grad, ctx.runs)
-        return grad_x, grad_w, None, None
-
-
-class _MapGradients(torch.autograd.Function):
-    """w_m = x_s^T y_t."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, runs: Runs) -> Tensor:
-        ctx.save_for_backward(x, y)
-        ctx.runs = runs
-        w = x.new_empty(runs[-1].matrix + runs[-1].length, x.shape[-1], y.shape[-1])
-        for target, source, matrix, length in runs:
-            pairs = x[source : source + length].mT, y[target : target + length]
-            torch.bmm(*pairs, out=w[matrix : matrix + length])
-        return w
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, y = ctx.saved_tensors
-        return _Maps.apply(y, grad.mT, _transposed(ctx.runs))[0], _Maps.apply(x, grad, ctx.runs)[0], None
-
-
-@lru_cache(maxsize=256)
-def _transposed(runs: Runs) -> Runs:
-    return tuple(run._replace(target=run.source, source=run.target) for run in runs)
 
 
 def _affine(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
