@@ -19,7 +19,7 @@ from anygatr.files.whole import replacing
 from anygatr.interface.model import Model
 from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
-from anygatr.networks.gatr import GATr
+from anygatr.networks.gatr import MOST, GATr
 from anygatr.spaces.declaration import describe, fingerprint, restore
 from anygatr.spaces.geometry import Geometry
 
@@ -136,7 +136,9 @@ def _built(kind: type[nn.Module], geo: Geometry, config: dict[str, Any], shapes:
     """The network of a configuration, if it fits the tensors of its file: they are counted before anything is allocated."""
     numbers = sum(map(prod, shapes.values()))
     try:
-        check_plain("config", config, max(numbers, ITEMS))
+        counts = {name: config[name] for name in ("anchors", "neighbours") if name in config}  # of tokens, not of weights
+        check_plain("config", counts, MOST)
+        check_plain("config", {name: value for name, value in config.items() if name not in counts}, max(numbers, ITEMS))
         _check_fields(config)
         if config.get("blocks", 0) > len(shapes):
             raise ValueError(f"blocks={config['blocks']} needs at least as many tensors, but the file has {len(shapes)}")

@@ -21,6 +21,12 @@ from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
 
+LARGE = ("anchors",)
+"""Ways of attention for samples of many tokens."""
+ANCHORS = 256
+"""Anchors of a sample where their number is not given."""
+
+
 def model(
     geo: Geometry | str,
     inputs: Mapping[str, str],
@@ -36,6 +42,7 @@ def model(
     invariants: bool = True,
     init: str = "balanced",
     dim: int | None = None,
+    large: str | None = None,
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -51,6 +58,9 @@ def model(
     of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
     dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
+    `large="anchors"` is for samples of many tokens: each attends to itself, its `neighbours` (16) nearest tokens and `anchors`
+    (256) tokens of its sample that are far from each other, by distances of the first field of points; see docs/scale.md.
+
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
     at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as published. For the network of the
@@ -64,7 +74,21 @@ def model(
     """
     geo = _in_dimension(geo, dim)
     made = Model(
-        geo, inputs, targets, hidden, blocks, heads, per, origin, reinsert, unit, pool, invariants, init=init, **options
+        geo,
+        inputs,
+        targets,
+        hidden,
+        blocks,
+        heads,
+        per,
+        origin,
+        reinsert,
+        unit,
+        pool,
+        invariants,
+        large,
+        init=init,
+        **options,
     )
     require_sight(geo, inputs, targets, invariants, origin, blocks)
     return made
@@ -95,6 +119,7 @@ class Model(nn.Module):
         unit: Unit = None,
         pool: str = "mean",
         invariants: bool = False,  # as in checkpoints that do not say
+        large: str | None = None,
         **options: Any,
     ):
         super().__init__()
@@ -108,6 +133,7 @@ class Model(nn.Module):
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
+        self.near_field = self._checked_large(large, options)
         fields = self.geo, self.inputs, self.targets
         self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
@@ -121,7 +147,7 @@ class Model(nn.Module):
             heads=heads,
             reinsert=tuple(channels),
             stored=True,
-            **options,
+            **({"anchors": ANCHORS} if large is not None else {}) | options,
         )
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
@@ -139,7 +165,8 @@ class Model(nn.Module):
             origin = self.units.position(origin)
             x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
         with unchecked():  # fields fill the grades that the network was narrowed to, and no others
-            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets)
+            points = None if self.near_field is None else tokens.values[self.near_field]
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points)
         with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
@@ -207,6 +234,26 @@ class Model(nn.Module):
             value = value.masked_fill(~tokens.mask.unsqueeze(-1), 0.0)
         value = value.squeeze(-1) if field.columns(self.geo) == 1 else value
         return value.to(reduce(torch.promote_types, (x.dtype for x in tokens.values.values()), value.dtype))
+
+    def _checked_large(self, large: str | None, options: Mapping[str, Any]) -> str | None:
+        """The field of points by whose distances keys are chosen."""
+        if large is None:
+            for name in ("anchors", "neighbours"):
+                if name in options:
+                    raise ValueError(f"{name}={options[name]!r} is for samples of many tokens; add large='anchors'")
+            return None
+        if large not in LARGE:
+            raise ValueError(
+                f"large={large!r} is unknown; choose {', '.join(map(repr, LARGE))}, or None for exact attention"
+            )
+        if type(options.get("anchors", 1)) is not int or options.get("anchors", 1) < 1:
+            raise ValueError(f"anchors={options['anchors']!r} must be a positive integer, such as {ANCHORS}")
+        found = next((f.name for f in self.inputs.fields if (f.kind, f.count) == ("point", 1)), None)
+        if found is None:
+            raise ValueError(
+                f"large={large!r} chooses tokens by distances, but no input is one 'point'; add one, or large=None"
+            )
+        return found
 
     def _checked_origin(self, origin: str | None) -> str | None:
         if self.targets.positional and not self.inputs.positional:

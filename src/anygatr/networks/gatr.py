@@ -17,6 +17,8 @@ from anygatr.nn.init import INPUT, STARTS
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
 from anygatr.ops.batch import Batch, join_reference
+from anygatr.ops.chosen import choose_near
+from anygatr.ops.near import Near
 from anygatr.ops.ragged import pack
 from anygatr.ops.stream import Stream
 from anygatr.spaces.geometry import Geometry
@@ -31,7 +33,9 @@ class GATr(nn.Module):
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
     bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
     with the same variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
-    `model` embeds and reads them, not on the algebra's. `config` keeps the arguments.
+    `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours` nearest
+    tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config` keeps the
+    arguments.
     """
 
     layout = "tokens"
@@ -58,6 +62,8 @@ class GATr(nn.Module):
         reinsert_s: Sequence[int] = (),
         stored: bool = False,
         init: str = "paper",
+        anchors: int = 0,
+        neighbours: int = 16,
     ):
         super().__init__()
         self.config = arguments(locals())
@@ -71,6 +77,8 @@ class GATr(nn.Module):
                 if not 0 <= channel < count:
                     raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
+        check_counts(anchors, neighbours)
+        self.anchors, self.neighbours = anchors, neighbours
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
         self.basis = border.ChangeOfBasis(geometry, stored)
         self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(INPUT,))
@@ -89,6 +97,7 @@ class GATr(nn.Module):
                 mlp_ratio=mlp_ratio,
                 inner_norm=inner_norm,
                 scalar_gelu=scalar_gelu,
+                sparse=(neighbours, anchors) if anchors else (0, 0),
             )
             for _ in range(blocks)
         )
@@ -102,13 +111,16 @@ class GATr(nn.Module):
         s: Float[Tensor, "*tokens c_s"] | None = None,
         mask: Bool[Tensor, "*tokens"] | None = None,
         offsets: Int[Tensor, " samples+1"] | None = None,
+        points: Float[Tensor, "*tokens d"] | None = None,
     ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
         """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
 
-        Padding touches nothing and comes out zero.
+        Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
         x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets)
+        if self.anchors:
+            batch = batch._replace(near=self._near(points, s.shape[:-1], batch))
         x, s = self.stages(x, s, batch, self._recomputed if self.checkpoint and torch.is_grad_enabled() else execute)
         return border.leave(self.basis.leave(x), s, mask)
 
@@ -136,11 +148,24 @@ class GATr(nn.Module):
 
         Arguments are those of `torch.compile`. The compiler cannot differentiate twice: for forces, stay eager.
         """
+        if self.anchors:
+            raise ValueError(f"anchors={self.anchors}: sparse attention is not compiled; leave out compile()")
         compile_regions(self, self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens."""
-        return border.example(self.geometry, self.inputs, (tokens,), self.grades, self.linear_in.weight)
+        x, s = border.example(self.geometry, self.inputs, (tokens,), self.grades, self.linear_in.weight)
+        points = s.new_empty(tokens, self.geometry.dim).normal_()
+        return (x, s, None, None, points) if self.anchors else (x, s)  # type: ignore[return-value]
+
+    def _near(self, points: Tensor | None, tokens: torch.Size, batch: Batch) -> Near:
+        points = checked_points(points, tokens)
+        if batch.packed is not None:
+            return choose_near(points, batch.packed.offsets.cpu(), self.neighbours, self.anchors)
+        count = tokens[-1]
+        offsets = torch.arange(0, tokens.numel() + 1, count)
+        real = None if batch.mask is None else batch.mask.flatten()
+        return choose_near(points.flatten(0, -2), offsets, self.neighbours, self.anchors, real)
 
     def _batch(self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
         tokens, packed = x.shape[1:-1], None
@@ -156,6 +181,27 @@ class GATr(nn.Module):
         # spread over tokens once, not in every block
         reference = join_reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()
         return x, s, Batch(reference, again, mask, packed, scalars)
+
+
+MOST = 2**20
+"""Anchors and neighbours at most."""
+
+
+def check_counts(anchors: int, neighbours: int) -> None:
+    """Numbers of tokens."""
+    for name, count in (("anchors", anchors), ("neighbours", neighbours)):
+        if type(count) is not int or not 0 <= count <= MOST:
+            raise ValueError(f"{name}={count!r} must be an integer from 0 to {MOST:,}")
+
+
+def checked_points(points: Tensor | None, tokens: torch.Size) -> Tensor:
+    """The coordinates by whose distances tokens are chosen."""
+    if torch.compiler.is_exporting():
+        raise ValueError("anchors cannot be exported: which tokens attend depends on the data; export a network without")
+    if points is None or points.shape[:-1] != tokens:
+        found = None if points is None else tuple(points.shape)
+        raise ValueError(f"points={found}: a network with anchors takes the coordinates of its tokens, {(*tokens, 'd')}")
+    return points
 
 
 def check_size(hidden: Width, blocks: int) -> None:

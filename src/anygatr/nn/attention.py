@@ -1,5 +1,7 @@
 """Self- and cross-attention: queries, keys and values from linear layers, heads compared and mixed, a linear layer out."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -33,14 +35,23 @@ class Attend(Layer):
 
     op: Attention
 
-    def __init__(self, geometry: Geometry, heads: int, key_heads: int, head: Width, rope: bool = False, cross: bool = False):
+    def __init__(
+        self,
+        geometry: Geometry,
+        heads: int,
+        key_heads: int,
+        head: Width,
+        rope: bool = False,
+        cross: bool = False,
+        sparse: tuple[int, int] = (0, 0),
+    ):
         if rope and head.s < 2:
             raise ValueError(
                 f"rope=True turns pairs of scalars, but each head has {head.s}; give hidden.s >= heads or rope=False"
             )
         features = tuple(stored(feature, geometry.basis) for feature in geometry.features)
         op = Attention.of(features, heads, key_heads, tuple(head), geometry.algebra.dim, cross)  # type: ignore[arg-type]
-        super().__init__(op)
+        super().__init__(replace(op, sparse=sparse))
         self.heads, self.key_heads, self.head = heads, key_heads, head
         self.rope = Rope(heads + key_heads, head.s) if rope else None
         learned = [f for f in op.features if f.learned]
@@ -63,7 +74,8 @@ class SelfAttention(nn.Module):
     """Queries, keys and values from one linear layer; the network's input channels may be seen again by q and k.
 
     `head` overrides the width of a head; `values_see_inputs` lets the values, too, see the input channels again;
-    `inner_norm` normalises the queries, keys and values of each head.
+    `inner_norm` normalises the queries, keys and values of each head; `sparse` = (neighbours, anchors) leaves the keys to the
+    batch, (0, 0) takes all.
     """
 
     layout = "blades"
@@ -80,6 +92,7 @@ class SelfAttention(nn.Module):
         values_see_inputs: bool = False,
         inner_norm: bool = False,
         reinsert_s: int = 0,
+        sparse: tuple[int, int] = (0, 0),
     ):
         super().__init__()
         self.geometry, self.inputs = geometry, width
@@ -90,11 +103,11 @@ class SelfAttention(nn.Module):
         again = Width(reinsert, reinsert_s)
         self.again = EquiLinear(geometry, again, head * seeing, bias=False) if any(again) else None
         self.norm = LayerNorm(geometry, sum(groups)) if inner_norm else None
-        self.attend = Attend(geometry, heads, groups[1], head, rope)
+        self.attend = Attend(geometry, heads, groups[1], head, rope, sparse=sparse)
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
 
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
-        """Every token attends to all real tokens of its sample."""
+        """Every token attends to all real tokens of its sample, or to those that the batch says."""
         x, s = self.qkv(x, s)
         if self.again is not None:
             x, s = add((x, s), self.again(batch.inputs, batch.scalars))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anygatr.ops import sdpa
 from anygatr.ops.batch import Batch
+from anygatr.ops.near import near_attention
 from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import autocast_type, lengthened, without_autocast
 from anygatr.ops.ragged import packed_attention
@@ -27,6 +28,7 @@ class Attention(Op):
     (x, s, keys_x, keys_s) -> (x, s): those of keys and values come from the tokens of a condition. There is one key head
     (multi-query) or as many as query heads; channels are head-major. Parameters are the logarithms of the learned features'
     weights, (h, c) each. `scale` = 1 / sqrt(compared), the numbers of a row; of all blades, those in `mixed` are mixed.
+    With `sparse` = (neighbours, anchors) the keys of a token are those that the batch says; (0, 0) stands for all.
     """
 
     features: tuple[Feature, ...]
@@ -37,6 +39,7 @@ class Attention(Op):
     mixed: tuple[int, ...]
     compared: int
     cross: bool = False
+    sparse: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(
@@ -93,7 +96,10 @@ class Attention(Op):
                 q, k, v = q.to(short), k.to(short), v.to(short)
             elif short is torch.bfloat16 and q.device.type != "cpu":  # CPUs are as fast in float32; float16 may overflow
                 q, k, v = self.halved(q, short, False), self.halved(k, short, True), v.to(short)
-            if batch.packed is not None and not self.cross:
+            if any(self.sparse):
+                assert batch.near is not None
+                out = near_attention(q, k, v, batch.near, self.scale)
+            elif batch.packed is not None and not self.cross:
                 out = packed_attention(q, k, v, batch.packed, self.scale)
             else:
                 mask = batch.condition_mask if self.cross else batch.mask

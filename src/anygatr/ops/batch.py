@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from anygatr.ops.near import Near
 from anygatr.ops.ragged import Packed
 from anygatr.spaces.geometry import Geometry
 
@@ -14,7 +15,8 @@ class Batch(NamedTuple):
     """`mask` (dense, padded) or `packed` (ragged), or neither (dense and full).
 
     `reference` multiplies products that are odd under mirrors. `inputs` and `scalars` are the network's input channels that
-    every query and key sees again. `condition_mask` is True for the real tokens of a condition.
+    every query and key sees again. `condition_mask` is True for the real tokens of a condition. `near` says which keys the
+    queries of sparse attention have.
     """
 
     reference: Float[Tensor, "*#tokens 1"]
@@ -23,6 +25,7 @@ class Batch(NamedTuple):
     packed: Packed | None = None
     scalars: Float[Tensor, "*tokens r_s"] | None = None
     condition_mask: Bool[Tensor, "*batch m"] | None = None
+    near: Near | None = None
 
 
 def join_reference(

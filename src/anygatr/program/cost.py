@@ -23,5 +23,6 @@ def flops(program: Program, step: Step, tokens: int, op: Op | None = None) -> in
             return 2 * plan.multiply_adds * written[0] // plan.sizes[0]
         case Attention() as attend:
             compared = sum(f.size for f in attend.features) + len(attend.mixed)
-            return 2 * tokens * attend.heads * (compared * attend.head[0] + 2 * attend.head[1])
+            keys = min(tokens, 1 + sum(attend.sparse)) if any(attend.sparse) else tokens
+            return 2 * keys * attend.heads * (compared * attend.head[0] + 2 * attend.head[1])
     return 0

@@ -113,7 +113,7 @@ def schedule(program: Program, differentiable_reference: bool) -> tuple[Segment 
             before = sorted({makers[value] for value in step.inputs if value in makers})
             own = [*before, number, *([] if total is None else [sums[number]])]
             items.append((_linear(program, step, [absorbed[n] for n in before], total), own))
-        elif isinstance(step.op, Attention) and supports(step.op.features):
+        elif isinstance(step.op, Attention) and supports(step.op.features) and not any(step.op.sparse):
             items.append((FusedAttention(step, step.inputs, step.outputs, _learned(program, step)), [number]))  # type: ignore[arg-type]
         else:
             items.append((step, [number]))
