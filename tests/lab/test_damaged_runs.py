@@ -15,6 +15,7 @@ from anygatr.lab.config.recipe import recipe
 from anygatr.lab.config.schema import mismatch
 from anygatr.lab.report.rows import load
 from anygatr.lab.system import effort, memory
+from anygatr.lab.training.run import TrainingRun
 
 FIELDS = ["--inputs", *DRIFT["inputs"], "--target", *DRIFT["target"]]
 TINY = ["--model", "E", "--steps", "4", "--blocks", "1", "--mv", "2", "--s", "4", "--heads", "2", "--threads", "1"]
@@ -69,6 +70,15 @@ def test_configurations_are_checked(name, run):
     path = run / "config.json"
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     assert re.search(words, line("evaluate", run))
+
+
+def test_a_path_of_thousands_of_characters_is_quoted_in_part(run):
+    record = json.loads((run / "config.json").read_text())
+    record["source"]["path"] = record["data"] = "x" * 5000
+    (run / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="File name too long") as refused:
+        TrainingRun.open(run)
+    assert len(str(refused.value)) < 1000
 
 
 def test_a_nest_of_brackets_is_no_configuration(run):

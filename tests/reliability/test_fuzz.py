@@ -1,13 +1,17 @@
 """Every reader survives damaged files: a second's worth of cases each here, a million in the slow tier."""
 
+from random import Random
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from anygatr.lab.system.memory import limited
 from benchmarks.reliability import fuzz as fuzzing
 from benchmarks.reliability import targets
 from benchmarks.reliability.fuzz import attempt, divided, fuzz, in_a_process
 from benchmarks.reliability.mutations import exchanged, mutate
+from benchmarks.reliability.soak import resident_mb
 from benchmarks.reliability.targets import TARGETS, Target
 
 
@@ -97,3 +101,14 @@ def test_exchanged_nodes_leave_the_record_alone():
     assert found == {"{'a': 'new'}", "{'a': ['new', {'b': 2}]}", "{'a': [1, 'new']}", "{'a': [1, {'b': 'new'}]}"}
     assert exchanged(record, [(0, "remove")]) == {}
     assert record == {"a": [1, {"b": 2}]}
+
+
+def test_memory_that_the_hdf5_library_frees_goes_back_to_the_system(tmp_path):
+    """Of two files that the bound stops, the second does not come on top of the first."""
+    draw, check = TARGETS["hdf5"].prepare(tmp_path)
+    with limited(fuzzing.MEMORY):
+        verdicts = [attempt(check, draw(Random(f"hdf5 0 {number}"))) for number in (1,)]
+        before = resident_mb()
+        verdicts += [attempt(check, draw(Random(f"hdf5 0 {number}"))) for number in (13223, 14964)]
+    assert [failure for _, failure in verdicts] == [None] * 3
+    assert resident_mb() - before < 150

@@ -1,5 +1,6 @@
 """How much memory reading may take: declared sizes are checked before anything is allocated on a file's word."""
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
@@ -47,12 +48,13 @@ def confined() -> Iterator[None]:
     """Bound what libraries written in C may allocate on their own, by the address space of this process.
 
     A damaged list inside an HDF5 file makes its library allocate without end, before any size can be asked for. Twice the
-    limit, because arrays are put together while their parts are still there. Systems without such a bound set none.
+    limit, because arrays are put together while their parts are still there. Systems without such a bound set none. What
+    the library has freed afterwards goes back to the system: kept by the allocator, it would come on top of the next bound.
     """
     try:
         import resource
 
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        taken = _address_space()
     except (ImportError, OSError):
         yield
         return
@@ -64,6 +66,8 @@ def confined() -> Iterator[None]:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+            if _address_space() > taken + SLACK // 2:
+                _trim()
 
 
 class Budget:
@@ -86,6 +90,17 @@ class Budget:
 
 
 CONTROL_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def _address_space() -> int:
+    """The bytes of address space that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _trim() -> None:
+    """Give freed memory back to the system, where the C library can be asked to."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def _meminfo() -> int | None:

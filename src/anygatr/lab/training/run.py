@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from anygatr.files.reading import reading
+from anygatr.files.reading import UnreadableFileError, reading, shortened
 from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.dataset import Dataset, fingerprint
@@ -113,7 +113,7 @@ class TrainingRun:
             units, recipe = RunUnits.from_json(record), Recipe.from_json(record["recipe"])
             _check_units(task, units.normaliser)
         beside = directory / record["data"] if "data" in record else Path(spec.path)
-        spec = spec.at(os.path.normpath(beside)) if beside.exists() and not Path(spec.path).is_absolute() else spec
+        spec = spec.at(os.path.normpath(beside)) if _exists(beside, path) and not Path(spec.path).is_absolute() else spec
         return cls(directory, spec, task, recipe, units, record["command"])
 
     def module(self) -> nn.Module:
@@ -167,6 +167,15 @@ class TrainingRun:
             raise ValueError(
                 f"out={str(self.directory)!r} holds another run ({what}); choose another directory, or delete that one"
             )
+
+
+def _exists(data: Path, config: Path) -> bool:
+    """Whether data that a configuration names are there."""
+    try:
+        return data.exists()
+    except OSError as error:  # a name of thousands of characters, a directory that is closed to us
+        place = shortened(repr(str(data)), 100)
+        raise UnreadableFileError(f"{str(config)!r} names the data {place}: {error.strerror}; restore it") from None
 
 
 def _check_units(task: Task, normaliser: Normaliser) -> None:
