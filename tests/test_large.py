@@ -1,5 +1,7 @@
 """Anchors: sparse attention equals exact attention where it has all keys, follows motions, and scales."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -80,7 +82,7 @@ def test_order_of_tokens_does_not_matter():
 
 def test_a_choice_by_absolute_coordinates_is_caught(monkeypatch):
     def leftmost(points, offsets, count, share=1.0):
-        parts = [a + points[a:b, 0].argsort()[:count].cpu() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+        parts = [a + points[a:b, 0].argsort()[:count].cpu() for a, b in pairwise(offsets)]
         return torch.cat(parts), tuple(torch.tensor([0, *map(len, parts)]).cumsum(0).tolist())
 
     monkeypatch.setattr(chosen, "farthest_points", leftmost)

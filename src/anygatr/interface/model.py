@@ -20,7 +20,6 @@ from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
-
 LARGE = ("anchors",)
 """Ways of attention for samples of many tokens."""
 ANCHORS = 256
@@ -58,8 +57,8 @@ def model(
     of two nearest to the size of the first batch, or of one that is given to `fit_unit`; it is part of checkpoints and state
     dicts. `options` go to `GATr`: multi_query, dropout, rope, checkpoint.
 
-    `large="anchors"` is for samples of many tokens: each attends to itself, its `neighbours` (16) nearest tokens and `anchors`
-    (256) tokens of its sample that are far from each other, by distances of the first field of points; see docs/scale.md.
+    `large="anchors"` is for samples of many tokens: each attends to itself, its `neighbours` (16) nearest tokens and
+    `anchors` (256) tokens of its sample that are far from each other, by distances of the first field of points.
 
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar

@@ -33,9 +33,9 @@ class GATr(nn.Module):
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
     bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
     with the same variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
-    `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours` nearest
-    tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config` keeps the
-    arguments.
+    `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours`
+    nearest tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config`
+    keeps the arguments.
     """
 
     layout = "tokens"

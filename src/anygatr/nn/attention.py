@@ -74,8 +74,8 @@ class SelfAttention(nn.Module):
     """Queries, keys and values from one linear layer; the network's input channels may be seen again by q and k.
 
     `head` overrides the width of a head; `values_see_inputs` lets the values, too, see the input channels again;
-    `inner_norm` normalises the queries, keys and values of each head; `sparse` = (neighbours, anchors) leaves the keys to the
-    batch, (0, 0) takes all.
+    `inner_norm` normalises the queries, keys and values of each head; `sparse` = (neighbours, anchors) leaves the keys to
+    the batch, (0, 0) takes all.
     """
 
     layout = "blades"

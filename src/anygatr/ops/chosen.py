@@ -1,7 +1,6 @@
 """Which tokens are anchors and which are neighbours, chosen by distances alone, so that every motion chooses the same."""
 
 import importlib
-from math import ceil
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,14 +14,14 @@ PAIRS = 2**22  # distances in memory at once where scipy, which has a tree, is m
 
 
 def farthest_points(
-    points: Float[Tensor, "n d"], offsets: Int[Tensor, " samples+1"], count: int, share: float = 1.0
+    points: Float[Tensor, "n d"], offsets: Int[Tensor, " samples+1"], count: int
 ) -> tuple[Int[Tensor, " a"], tuple[int, ...]]:
-    """At most `count` tokens of each sample, and at most that share of it rounded up, and where each sample's begin.
+    """At most `count` tokens of each sample, and where each sample's begin.
 
     The first is the token farthest from the mean, each next one farthest from those before; among equals the first in order.
     """
     plan, points = pack(offsets), points.detach().to("cpu", torch.float64)
-    numbers = [min(count, ceil(length * share)) for length in plan.lengths.tolist()]
+    numbers = [min(count, length) for length in plan.lengths.tolist()]
     found: dict[int, Tensor] = {}
     start = 0
     for rows, length, _ in plan.buckets.tolist():
