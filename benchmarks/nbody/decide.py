@@ -8,11 +8,8 @@ The learning rate and the unit of length are chosen once per model, by short run
 """
 
 import argparse
-import json
 import shlex
-import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,14 +19,9 @@ import torch
 
 from anygatr.lab.cli import main as anygatr
 from anygatr.lab.config.commands import TrainConfig, command_line
-from anygatr.lab.config.json_files import read_json, write_json
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.nbody import dataset as nbody
-from anygatr.lab.data.registry import spec_of
-from anygatr.lab.training.guard import owned
-from anygatr.lab.training.run import TrainingRun
-from anygatr.lab.training.state import environment
-from anygatr.lab.training.train import NonFiniteGradientError, fit
+from benchmarks.harness.training import append, has, made_by, rows, train
 from benchmarks.nbody import closed_forms
 
 RUNS = Path("runs/decide")
@@ -106,7 +98,7 @@ def main() -> None:
 
 def decide(model: str, size: int, seed: int) -> None:
     """Choose the model's settings if that was not done, train it to the end, append its row."""
-    if _has(ROWS, model=model, size=size, seed=seed):
+    if has(ROWS, model=model, size=size, seed=seed):
         return
     rate, unit = chosen(model)
     config = train_config(
@@ -114,7 +106,7 @@ def decide(model: str, size: int, seed: int) -> None:
     )
     row, hours = train(config, load(size))
     row |= {"model": model, "size": size, "seed": seed, "learning_rate": rate, "unit": unit}
-    _append(ROWS, _trained_row(row, config, hours))
+    append(ROWS, _trained_row(row, config, hours))
     print(f"finished {model} with {size} samples, seed {seed}: {row['error'] or row['metrics']['eval']}", flush=True)
 
 
@@ -130,7 +122,7 @@ def chosen(model: str) -> tuple[float, float]:
 def short_error(model: str, rate: float, unit: float) -> float:
     """The validation error of a short run, which is not shown the evaluation sets; infinite if it diverges."""
     key = {"model": model, "learning_rate": rate, "unit": unit}
-    if not _has(CHOICES, **key):
+    if not has(CHOICES, **key):
         data = load(RULE.choice_size)
         visible = replace(data, splits={name: data.splits[name] for name in ("train", "val")})
         steps, seed, out = (
@@ -142,8 +134,8 @@ def short_error(model: str, rate: float, unit: float) -> float:
         row, hours = train(config, visible)
         validation = row["metrics"]["val"]["mse"] if row["error"] is None else None
         about = {"steps": row["steps"], "validation": validation, "error": row["error"], "core_hours": hours}
-        _append(CHOICES, key | about | {"command": command_line("train", config)} | _made_by())
-    found = next(_rows(CHOICES, **key))["validation"]
+        append(CHOICES, key | about | {"command": command_line("train", config)} | made_by())
+    found = next(rows(CHOICES, **key))["validation"]
     return float("inf") if found is None else found
 
 
@@ -170,57 +162,17 @@ def train_config(
     )
 
 
-def train(config: TrainConfig, data: Dataset) -> tuple[dict[str, Any], float]:
-    """The row of a run and the core hours that went into it; a run whose gradients are not finite has a row as well."""
-    source, out = spec_of(config, config.normalise, config.unit), Path(config.out)
-    recipe = config.recipe(config.model, config.seed, config.size, source.origin(config.origin), source.kind.preset)
-    with owned(out):
-        run = TrainingRun.start(out, source, data, recipe, command_line("train", config))
-        clock = CoreClock(out / "core_seconds.json", done=run.result is not None)
-        try:
-            row = fit(run, data, clock)
-        except NonFiniteGradientError:
-            row = read_json(out / "result.json")
-        finally:
-            clock.save()
-    return row, clock.seconds / 3600
-
-
-class CoreClock:
-    """The processor time of a run over all the processes that worked on it; called after every step."""
-
-    EVERY = 100
-
-    def __init__(self, path: Path, done: bool):
-        self.path, self.done = path, done
-        self.before = read_json(path) if path.exists() else 0.0
-        self.began = time.process_time()
-
-    @property
-    def seconds(self) -> float:
-        """Until now; loading data is not counted, validation and evaluation are."""
-        return self.before if self.done else self.before + time.process_time() - self.began
-
-    def __call__(self, step: int, loss: float) -> None:
-        if step % self.EVERY == 0:
-            self.save()
-
-    def save(self) -> None:
-        """Keep it for the next process."""
-        write_json(self.path, self.seconds)
-
-
 def add_closed_forms(sizes: list[int]) -> None:
     """Rows of the predictors that are not trained; the linear one is fitted to each number of training samples."""
     for name, predict in closed_forms.predictors().items():
-        if not _has(ROWS, model=name):
-            _append(ROWS, _closed_row(name, None, predict, load(RULE.choice_size), 0))
+        if not has(ROWS, model=name):
+            append(ROWS, _closed_row(name, None, predict, load(RULE.choice_size), 0))
     for size in sizes:
-        if not _has(ROWS, model="linear", size=size):
+        if not has(ROWS, model="linear", size=size):
             data = load(size)
             fitted = closed_forms.Linear.fit(data.split("train").subset(size))
             row = _closed_row("linear", size, fitted, data, len(fitted.coefficients))
-            _append(ROWS, row | {"coefficients": fitted.coefficients})
+            append(ROWS, row | {"coefficients": fitted.coefficients})
 
 
 def load(size: int) -> Dataset:
@@ -241,8 +193,8 @@ def _trained_row(row: dict[str, Any], config: TrainConfig, hours: float) -> dict
     stopped = "failed" if row["error"] else "patience" if row["steps"] < RULE.steps(config.model) else "cap"
     about = {name: row[name] for name in said} | {"stopped": stopped, "error": row["error"], "core_hours": hours}
     measures = _measures(row["metrics"]) if row["metrics"] else {}
-    made_by = {"command": command_line("train", config)} | _made_by()
-    return about | measures | made_by | {"config": row["config"], "curve": row["curve"]}
+    command = {"command": command_line("train", config)}
+    return about | measures | command | made_by() | {"config": row["config"], "curve": row["curve"]}
 
 
 def _closed_row(
@@ -251,7 +203,7 @@ def _closed_row(
     metrics = {split: closed_forms.errors(predict, data.split(split)) for split in ("val", "eval", FAR, MORE)}
     row = {"model": name, "size": size, "seed": None, "parameters": parameters, "stopped": "closed form"}
     command = "python -m benchmarks.nbody.decide closed" + (f" --sizes {size}" if size else "")
-    return row | _measures(metrics) | {"command": command} | _made_by()
+    return row | _measures(metrics) | {"command": command} | made_by()
 
 
 def _measures(metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -259,31 +211,6 @@ def _measures(metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
     training = {"training": metrics["train"]} if "train" in metrics else {}
     further = {"far_away": metrics[FAR], "more_bodies": metrics[MORE]}
     return training | {"validation": metrics["val"], "evaluation": metrics["eval"], "generalisation": further}
-
-
-def _made_by() -> dict[str, Any]:
-    """The commit of the package, marked where it had changes, and what computed."""
-    commit, changes = (
-        subprocess.run(["git", *words, "--", "src"], capture_output=True, text=True, check=True).stdout.strip()
-        for words in (("log", "-1", "--format=%H"), ("status", "--porcelain"))
-    )
-    return {"commit": commit + ("+changes" if changes else ""), "machine": environment()}
-
-
-def _rows(path: Path, **key: Any) -> Any:
-    """The rows of a file that have these values."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return (row for row in map(json.loads, lines) if all(row[name] == value for name, value in key.items()))
-
-
-def _has(path: Path, **key: Any) -> bool:
-    return next(_rows(path, **key), None) is not None
-
-
-def _append(path: Path, row: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
