@@ -95,7 +95,7 @@ class _NearAttention(torch.autograd.Function):
             around = ctx.near.neighbours[tile]
             with torch.enable_grad():
                 given = [t.detach().requires_grad_() for t in (q[tile], k[around], v[around], k[anchors], v[anchors])]
-                out = _mixed(*given, ctx.near.counted[tile], ctx.scale)  # type: ignore[arg-type]
+                out = _mixed(given[0], given[1], given[2], given[3], given[4], ctx.near.counted[tile], ctx.scale)
             of_q, k_near, v_near, k_far, v_far = torch.autograd.grad(out, given, grad[tile])
             found[0][tile] = of_q
             for total, near, far in ((found[1], k_near, k_far), (found[2], v_near, v_far)):
