@@ -41,9 +41,16 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, float]]:
     if config.json:
         print(json.dumps(metrics | {"baselines": baselines}))
     else:
-        Terminal().print(split_table(f"{run.recipe.model} from {config.run}", metrics))
+        show_errors(f"{run.recipe.model} from {config.run}", metrics)
         show_baselines(run, metrics, baselines)
     return metrics
+
+
+def show_errors(title: str, metrics: Mapping[str, Mapping[str, float]]) -> None:
+    """Print errors by split under a title, which is not wrapped: paths in it can be copied."""
+    terminal = Terminal()
+    terminal.print(title, style="italic", highlight=False, soft_wrap=True)
+    terminal.print(split_table(metrics))
 
 
 def show_baselines(run: TrainingRun, metrics: Mapping[str, Any], baselines: Mapping[str, Any]) -> None:
@@ -122,9 +129,9 @@ def _counts(batch: Mapping[str, Tensor], run: TrainingRun) -> Tensor:
     return first.new_full((len(first),), first.shape[1])
 
 
-def split_table(title: str, metrics: Mapping[str, Mapping[str, float]]) -> Table:
+def split_table(metrics: Mapping[str, Mapping[str, float]]) -> Table:
     """Errors by split."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown = {name: title for name, title in COLUMNS.items() if any(name in values for values in metrics.values())}
     for column in ("split", *shown.values()):
         table.add_column(column, justify="left" if column == "split" else "right")

@@ -26,7 +26,7 @@ from anygatr.lab.distributed.shares import sample_costs
 from anygatr.lab.system.cores import cores
 from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.blindness import warn_of_blindness
-from anygatr.lab.training.evaluate import baselines_of, measured, show_baselines, split_table
+from anygatr.lab.training.evaluate import baselines_of, measured, show_baselines, show_errors
 from anygatr.lab.training.guard import interruptible, owned_by_first
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
 from anygatr.lab.training.metrics import summary
@@ -84,7 +84,7 @@ def _train(config: TrainConfig, ranks: Ranks) -> dict[str, Any]:
         if "baselines" not in row:
             row |= {"baselines": baselines_of(run, data)}
             write_json(out / RESULT, row)
-    console.print(split_table(f"{config.model}, {row['parameters']:,} parameters, {row['steps']} steps", row["metrics"]))
+    show_errors(f"{config.model}, {row['parameters']:,} parameters, {row['steps']} steps", row["metrics"])
     show_baselines(run, row["metrics"], row["baselines"])
     for remark in remarks(row, recipe):
         console.print(remark, style="yellow", highlight=False, soft_wrap=True)
