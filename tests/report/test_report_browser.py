@@ -1,6 +1,5 @@
 """The page in a real browser: drawn without complaint on a desk and on a phone, in the dark and on paper, offline."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,10 +8,6 @@ from synthetic import failed, write_comparison, write_row
 
 from anygatr.lab.report import write_report
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = Path("/usr/bin/chromium")
-# swiftshader: WebGL without a graphics card
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 CASES: dict[str, dict] = {
     "full": {},
@@ -34,16 +29,6 @@ EMPTY = """() => [...document.querySelectorAll(".plot")].filter(plot => {
   const drawn = plot.querySelectorAll(".trace, canvas, .scatterlayer path").length;
   return !drawn || !plot.querySelector("svg.main-svg") || plot.textContent.includes("WebGL");
 }).map(plot => plot.id)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    if not CHROMIUM.exists() and not os.environ.get("CI"):
-        pytest.skip(f"{CHROMIUM} is not installed; `make browser` installs it")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
