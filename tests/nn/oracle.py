@@ -48,9 +48,11 @@ def norm(geo, x: Tensor) -> Tensor:
         size = sum(alg.inner(part, part).abs() for part in parts)
         if geo.norm == "balanced" and geo.o.any():
             size = size + geo.read(geo.carrier(blades)).square().sum(-1)
+    elif geo.norm == "weight" and geo.o.any():
+        size = geo.read(geo.carrier(blades)).square().sum(-1) + blades[..., 0].square()
     else:
         size = alg.inner(blades, blades)
-        size = size.abs() if geo.norm == "abs" else size
+        size = size if geo.norm == "inner" else size.abs()
     mean = size.mean(-1, keepdim=True)
     return x / (mean.clamp(min=geo.norm_eps) if geo.norm_form == "clamp" else mean.clamp(min=0) + geo.norm_eps).sqrt()
 

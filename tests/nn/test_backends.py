@@ -194,7 +194,7 @@ def test_the_join_reference_is_differentiated(preset, backend, rng):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("form", ["add", "clamp"])
-@pytest.mark.parametrize("norm", ["inner", "abs", "grade_abs", "balanced"])
+@pytest.mark.parametrize("norm", ["inner", "abs", "grade_abs", "balanced", "weight"])
 @pytest.mark.parametrize("preset", ["E", "iP", "C", "L"])
 def test_norm_equals_its_formula(preset, norm, form, backend, rng):
     """By itself and, in C, as the prologue of a linear map."""

@@ -48,6 +48,18 @@ def test_the_balanced_norm_sees_points():
         geometry("C", norm="balanced", frame="algebra")
 
 
+@pytest.mark.parametrize("norm", ["grade_abs", "weight"])
+def test_the_mean_of_far_points_shrinks_under_all_norms_but_the_weights(norm):
+    """The mean of points at distance d has the square -d^2 / 4: divided by it, all look alike to the next attention."""
+    geo = geometry("C")
+    far = torch.tensor([[0.0, 0.0, 0.0], [40.0, 0.0, 0.0]], dtype=torch.float64)
+    x = geo.embed_point(far).mean(0)
+    size = {"grade_abs": 40.0**2 / 4, "weight": 1.0}[norm]
+    assert torch.allclose(normalised(norm, x), x * (size + EPS) ** -0.5)
+    with pytest.raises(ValueError, match="norm='weight' needs frame='null'"):
+        geometry("C", norm="weight", frame="algebra")
+
+
 def test_channels_cancel_under_the_inner_norm_only():
     """Two channels of opposite squares have no size under "inner", and one under "abs"."""
     alg = geometry("C").algebra

@@ -12,7 +12,7 @@ from anygatr.ops.op import Op, Tensors
 from anygatr.ops.precision import lengthened, without_autocast
 from anygatr.spaces.stream_basis import Pair, StreamBasis
 
-NORMS = ("inner", "abs", "grade_abs", "balanced")
+NORMS = ("inner", "abs", "grade_abs", "balanced", "weight")
 FORMS = ("add", "clamp")
 
 
@@ -39,6 +39,9 @@ def norm_plan(basis: StreamBasis, norm: str, eps: float, form: str) -> NormPlan:
 
     "balanced" adds to the last what null multivectors hide and no motion changes: the squares of the coefficients of blades
     with o and without infinity. A point has size one.
+
+    "weight" is those squares and that of the scalar alone, and "abs" where there is no o: what translations leave alone. It
+    does not grow with the distances between tokens whose points are mixed.
     """
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r} is unknown; choose from {', '.join(map(repr, NORMS))}")
@@ -50,8 +53,11 @@ def norm_plan(basis: StreamBasis, norm: str, eps: float, form: str) -> NormPlan:
     by_grade = norm in ("grade_abs", "balanced")
     blades = [range(s.start, s.stop) for s in algebra.slices] if by_grade else [range(algebra.dim)]
     groups = tuple(tuple(pair for pair in basis.metric if pair.blade in group) for group in blades)
+    weights = tuple(Pair(b, b, 1.0) for b in basis.weights)
     if norm == "balanced":
-        groups += (tuple(Pair(b, b, 1.0) for b in basis.weights),)
+        groups += (weights,)
+    if norm == "weight" and weights:
+        groups = ((Pair(0, 0, 1.0), *weights),)
     return NormPlan(algebra.dim, tuple(g for g in groups if g), norm != "inner", (form, eps))
 
 

@@ -21,7 +21,7 @@ from anygatr.spaces.stream_basis import StreamBasis
 from anygatr.spaces.tables import EmbeddingTables, PointRule, Quadratic, Split
 
 Product = Literal["geometric", "join"]
-Norm = Literal["inner", "abs", "grade_abs", "balanced"]
+Norm = Literal["inner", "abs", "grade_abs", "balanced", "weight"]
 NormForm = Literal["add", "clamp"]
 Initialisation = Literal["kaiming", "identity"]
 JoinReference = Literal["data", "canonical"]
@@ -311,10 +311,12 @@ class Geometry:
         if not self.products:
             raise ValueError("products=() leaves multivectors without interaction; use ('geometric',)")
         choice("norm", self.norm, get_args(Norm))
-        if self.norm == "balanced" and self.space.has_o:
+        if self.norm in ("balanced", "weight") and self.space.has_o:
             moved = [alg.commutator(b) @ self.infinity for b in self.symmetry.generators]
             if self.frame == "algebra" or any(bool((x.abs() > 1e-9).any()) for x in moved):
-                raise ValueError("norm='balanced' needs frame='null' and a group that keeps infinity; use norm='grade_abs'")
+                raise ValueError(
+                    f"norm={self.norm!r} needs frame='null' and a group that keeps infinity; use norm='grade_abs'"
+                )
         choice("norm_form", self.norm_form, get_args(NormForm))
         choice("init", self.init, get_args(Initialisation))
         choice("join_reference", self.join_reference, get_args(JoinReference))
