@@ -12,7 +12,7 @@ import anygatr
 import anygatr.nn
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(page for folder in ("docs", "docs/dev") for page in sorted((ROOT / folder).glob("*.md")))]
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "snippets" not in page.parts)]
 PAGES += [ROOT / "benchmarks" / "README.md", ROOT / "results" / "README.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
