@@ -75,7 +75,7 @@ def _sanitizers(found: list[dict[str, Any]]) -> list[str]:
         command = f"`python -m benchmarks.reliability.sanitize --geometries {names}`"
         table.append(f"| {names} | {' | '.join(shapes)} | {networks:,} | {reports} | {command} |")
     text = (
-        "The C kernels built with the address and undefined-behaviour sanitisers (`make sanitize` runs all geometries). Each "
+        "The C kernels built with the address and undefined-behaviour sanitisers; `make sanitize` runs all geometries. Each "
         "network is a block that goes forwards without derivatives, forwards with them and backwards; in each geometry some "
         "have no scalars, three are narrowed, one has 600 tokens. A report ends the geometry it is found in."
     )
