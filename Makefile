@@ -37,8 +37,7 @@ check: lint types  ## format, lint, types, fast tests
 	$(BIN)/python -m pytest -n 2
 
 sanitize: $(STAMP)  ## the C kernels on odd shapes with the address and undefined-behaviour sanitisers
-	ANYGATR_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
-		$(BIN)/python tests/native/odd_shapes.py
+	$(BIN)/python -m benchmarks.reliability.sanitize
 
 ROUNDS ?= 240
 SEED ?= 0

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from anygatr import Width, model
 from anygatr.lab.config.commands import TrainConfig, command_line
 from anygatr.lab.config.json_files import read_json
 from anygatr.lab.distributed.launch import Processes, processes
+from anygatr.lab.distributed.ranks import LostRankError, Ranks
 from anygatr.lab.distributed.shares import rank_shares, sample_costs, shares
 from anygatr.lab.training.run import RESULT, STATE
 from anygatr.lab.training.state import load_tensors
@@ -80,6 +83,25 @@ def test_two_processes_make_the_steps_of_one(data, tmp_path):
     assert torch.allclose(losses(tmp_path / "one"), losses(tmp_path / "two"), rtol=CLOSE, atol=0)
     rows = [read_json(tmp_path / name / RESULT) for name in ("one", "two")]
     assert rows[0]["metrics"]["eval"]["mse"] == pytest.approx(rows[1]["metrics"]["eval"]["mse"], rel=1e-4)
+
+
+@pytest.mark.parametrize("problem", [None, LostRankError("another rank has ended")], ids=["ends", "fails"])
+def test_the_connection_ends_before_the_process(data, tmp_path, monkeypatch, problem):
+    """Or a thread of gloo may need the interpreter while that ends: "terminate called without an active exception"."""
+    import anygatr.lab.training.train as module
+
+    def work(config, ranks):
+        assert torch.distributed.is_initialized()
+        if problem:
+            raise problem
+
+    store = (tmp_path / "store").as_uri()
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    monkeypatch.setattr(module, "connected", lambda *_: Ranks(SimpleNamespace(global_rank=0, world_size=2)))
+    monkeypatch.setattr(module, "_train", work)
+    with pytest.raises(LostRankError) if problem else nullcontext():
+        module.train(TrainConfig(data=data, out=str(tmp_path / "run"), **TASK))
+    assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.slow

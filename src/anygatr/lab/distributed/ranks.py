@@ -100,6 +100,19 @@ class Ranks:
             self._guarded(self.fabric.barrier)
 
     @contextmanager
+    def connection(self) -> Iterator[None]:
+        """End the connection to the others at the end, however that comes.
+
+        Its threads drop the tensors that they have exchanged, for which they need the interpreter. One that asks for it
+        while the interpreter ends is unwound, which C++ answers by ending the process with SIGABRT.
+        """
+        try:
+            yield
+        finally:
+            if self.count > 1:
+                torch.distributed.destroy_process_group()
+
+    @contextmanager
     def one_voice(self) -> Iterator[None]:
         """Let the first rank speak alone; the errors of others come through."""
         if self.is_first:

@@ -54,7 +54,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     """
     check_names([config.model])
     ranks = connected(config.devices, config.machines, PRECISIONS[config.precision or Recipe.precision])
-    with ranks.one_voice():
+    with ranks.connection(), ranks.one_voice():
         return _train(config, ranks)
 
 

@@ -1,15 +1,12 @@
-"""Every C kernel on shapes that are no multiple of anything; `make sanitize` runs it with address and UB sanitisers.
+"""Every C kernel of one geometry on shapes that are no multiple of anything, for `benchmarks.reliability.sanitize`.
 
 A report of a sanitiser ends the process with an error; results are only checked to be finite.
 """
 
+import itertools
 import sys
-from pathlib import Path
 
 import torch
-
-sys.path.append(str(Path(__file__).parents[1] / "nn"))
-from family import GEOMETRIES, name
 
 import anygatr
 from anygatr.execution import execute
@@ -18,9 +15,17 @@ from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.ragged import pack
 from anygatr.reach import narrow
 from anygatr.spaces.geometry import Geometry
+from anygatr.spaces.presets import geometry
 
+GEOMETRIES = {
+    f"{name}{dim}{'+' if mirrors else '-'}": (name, dim, mirrors)
+    for name, dim in (*itertools.product(("E", "P", "iP", "C"), (2, 3)), ("L", 3))
+    for mirrors in (True, False)
+}
+"""Name, dimension, mirrors."""
 CHANNELS = (1, 3, 5, 7)
 TOKENS = (1, 63, 65)
+LAYOUTS = ("dense", "masked", "packed")
 
 
 def run_block(geo: Geometry, width: Width, tokens: int, real: torch.dtype, layout: str, **options: object) -> None:
@@ -38,32 +43,33 @@ def run_block(geo: Geometry, width: Width, tokens: int, real: torch.dtype, layou
     assert all(bool(r.isfinite().all()) for r in results if r is not None)
 
 
-def run_network(geo: Geometry, real: torch.dtype) -> None:
-    """A narrowed network: plans that leave blades out."""
+def run_narrowed(geo: Geometry, tokens: int, real: torch.dtype) -> None:
+    """A narrowed network: kernels that leave blades out."""
     net = anygatr.GATr(geo, Width(1, 1), Width(3, 5), Width(1, 1), blocks=1, heads=1).to(real)
     narrow(net, (1,), (1,))
-    x, s = net.example(65)
+    x, s = net.example(tokens)
     y, t = net(x, s)
     (y.square().sum() + t.square().sum()).backward()
 
 
-def main() -> None:
-    anygatr.backend("c")  # says why where it is not available
-    torch.manual_seed(0)
-    torch.set_num_threads(2)
-    for i, geo in enumerate(GEOMETRIES):
-        real, channels = (torch.float32, torch.float64)[i % 2], CHANNELS[i % len(CHANNELS)]
-        for c in (channels, CHANNELS[(i + 1) % len(CHANNELS)]):
-            for n, layout in zip(
-                (*TOKENS, *TOKENS), ("dense", "masked", "packed", "packed", "dense", "masked"), strict=True
-            ):
-                run_block(geo, Width(c, c), n, real, layout, multi_query=bool(i % 3), scalar_gelu=("exact", "tanh")[i % 2])
-            run_block(geo, Width(c, 0), 65, real, "dense")
-        run_network(geo, real)
-        print(f"{name(geo)} {real} {channels} channels: no report", flush=True)
-    run_block(GEOMETRIES[0], Width(3, 5), 600, torch.float32, "dense")  # more than a block of keys
-    run_block(GEOMETRIES[8], Width(1, 3), 600, torch.float64, "masked")
+def run(name: str) -> int:
+    """All shapes of a geometry: how many networks went forwards and backwards."""
+    place = list(GEOMETRIES).index(name)
+    geo, real = geometry(*GEOMETRIES[name]), (torch.float32, torch.float64)[place % 2]
+    options = {"multi_query": bool(place % 3), "scalar_gelu": ("exact", "tanh")[place % 2]}
+    shapes = [*itertools.product(CHANNELS, TOKENS, LAYOUTS)]
+    for channels, tokens, layout in shapes:
+        run_block(geo, Width(channels, channels), tokens, real, layout, **options)
+    for channels in CHANNELS:
+        run_block(geo, Width(channels, 0), 65, real, "dense")
+    for tokens in TOKENS:
+        run_narrowed(geo, tokens, real)
+    run_block(geo, Width(3, 5), 600, real, LAYOUTS[place % 3])  # more than a block of keys
+    return len(shapes) + len(CHANNELS) + len(TOKENS) + 1
 
 
 if __name__ == "__main__":
-    main()
+    anygatr.backend("c")  # says why where it is not available
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    print(run(sys.argv[1]))
