@@ -13,6 +13,7 @@ from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
 from anygatr.networks.gatr import GATr
+from anygatr.networks.pooled import POOLED, PooledGATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
 from anygatr.reach import Narrowing, narrow
@@ -20,8 +21,8 @@ from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
-LARGE = ("anchors",)
-"""Ways of attention for samples of many tokens."""
+LARGE = {"anchors": ("anchors", "neighbours"), "pooled": ("pooled",)}
+"""Ways of attention for samples of many tokens, and the options that each has."""
 ANCHORS = 256
 """Anchors of a sample where their number is not given."""
 
@@ -59,6 +60,8 @@ def model(
 
     `large="anchors"` is for samples of many tokens: each attends to itself, its `neighbours` (16) nearest tokens and
     `anchors` (256) tokens of its sample that are far from each other, by distances of the first field of points.
+    `large="pooled"`: so do `blocks` between `pooled` (512) tokens of a sample, or a fifth of them, which see all others once
+    before and are seen by them once after.
 
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
@@ -137,7 +140,8 @@ class Model(nn.Module):
         self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
         channels = sorted({channel for name in self.reinsert for channel in self.inputs.channels(name)})
-        self.net = GATr(
+        kind = PooledGATr if large == "pooled" else GATr
+        self.net = kind(
             self.geo,
             inputs=self.inputs.width,
             hidden=Width(*hidden),
@@ -146,7 +150,7 @@ class Model(nn.Module):
             heads=heads,
             reinsert=tuple(channels),
             stored=True,
-            **({"anchors": ANCHORS} if large is not None else {}) | options,
+            **({"anchors": ANCHORS} if large == "anchors" else {}) | options,
         )
 
     def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
@@ -236,17 +240,9 @@ class Model(nn.Module):
 
     def _checked_large(self, large: str | None, options: Mapping[str, Any]) -> str | None:
         """The field of points by whose distances keys are chosen."""
+        check_large(large, options)
         if large is None:
-            for name in ("anchors", "neighbours"):
-                if name in options:
-                    raise ValueError(f"{name}={options[name]!r} is for samples of many tokens; add large='anchors'")
             return None
-        if large not in LARGE:
-            raise ValueError(
-                f"large={large!r} is unknown; choose {', '.join(map(repr, LARGE))}, or None for exact attention"
-            )
-        if type(options.get("anchors", 1)) is not int or options.get("anchors", 1) < 1:
-            raise ValueError(f"anchors={options['anchors']!r} must be a positive integer, such as {ANCHORS}")
         found = next((f.name for f in self.inputs.fields if (f.kind, f.count) == ("point", 1)), None)
         if found is None:
             raise ValueError(
@@ -266,6 +262,19 @@ class Model(nn.Module):
         if field.name not in self.inputs.positional and (field.kind, field.count) != ("scalar", 1):
             raise ValueError(f"origin={origin!r} has kind {field.kind!r}; use 'mean', None, a scalar field or a position")
         return field.name
+
+
+def check_large(large: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse unknown ways of attention, and options of a way that was not chosen."""
+    if large is not None and large not in LARGE:
+        raise ValueError(f"large={large!r} is unknown; choose {', '.join(map(repr, LARGE))}, or None for exact attention")
+    for way, names in LARGE.items():
+        for name in names:
+            if name in options and way != large:
+                raise ValueError(f"{name}={options[name]!r} is an option of large={way!r}, but large={large!r}")
+    for name, usual in (("anchors", ANCHORS), ("pooled", POOLED)):
+        if name in options and (type(options[name]) is not int or options[name] < 1):
+            raise ValueError(f"{name}={options[name]!r} must be a positive integer, such as {usual}")
 
 
 def _checked_pool(pool: str) -> str:
