@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.sight import require_sight
@@ -16,6 +17,7 @@ from anygatr.networks.gatr import GATr
 from anygatr.networks.pooled import POOLED, PooledGATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
+from anygatr.ops.shard import Shard
 from anygatr.reach import Narrowing, narrow
 from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
@@ -103,6 +105,10 @@ class Model(nn.Module):
     `offsets` (0, n1, n1 + n2, ..., N) with packed fields (N, columns). A field with n = 1 (packed: one row per sample)
     holds for all tokens of its sample. Numbers such as a mass may omit the last axis, and are predicted without it. The
     weights may be float32 while coordinates are float64: the origin is subtracted and added in float64.
+
+    With a torch.distributed process group as the first argument, each of its processes passes its part of the tokens of the
+    same samples and gets their predictions; those of samples are the same on all. Gradients are those of the sum of what all
+    processes differentiate: add up the parameters' gradients before a step, and count what belongs to a sample once.
     """
 
     layout = "fields"
@@ -153,38 +159,57 @@ class Model(nn.Module):
             **({"anchors": ANCHORS} if large == "anchors" else {}) | options,
         )
 
-    def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self,
+        group: ProcessGroup | None = None,
+        /,
+        *,
+        mask: Tensor | None = None,
+        offsets: Tensor | None = None,
+        **fields: Tensor,
+    ) -> dict[str, Tensor]:
         """The predicted fields by name."""
         weights = next(self.parameters()).dtype
         with checked_together():
             tokens = Tokens.check(self.inputs, fields, mask, offsets)
             first = next(iter(tokens.values.values()))
+            shard = None if group is None else self._shard(group, tokens)
             # reduced precision is for the network alone: coordinates far from the origin would lose their digits
             with without_autocast(first):
-                origin = tokens.origin(self.inputs, self.origin)
+                origin = tokens.origin(self.inputs, self.origin, shard)
         if isinstance(self.units, DataUnits) and self.units.values is None:
-            self.units.take_first(tokens, origin)
+            self.units.take_first(tokens, origin, shard)
         with without_autocast(first), unchecked():  # the fields have been looked at
             origin = self.units.position(origin)
             x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
         with unchecked():  # fields fill the grades that the network was narrowed to, and no others
             points = None if self.near_field is None else tokens.values[self.near_field]
-            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points)
+            others = {} if shard is None else {"group": shard}
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points, **others)
         with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
-                out |= self._pooled(y, tokens, origin)
+                out |= self._pooled(y, tokens, origin, shard)
             out = self.units.leave(out)
         self.units.check_range(x, out.values())
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
 
-    def fit_unit(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, float]:
+    def fit_unit(
+        self,
+        group: ProcessGroup | None = None,
+        /,
+        *,
+        mask: Tensor | None = None,
+        offsets: Tensor | None = None,
+        **fields: Tensor,
+    ) -> dict[str, float]:
         """Take the units from a batch of data, of a model with unit="data"; returns them by name."""
         if not isinstance(self.units, DataUnits):
             raise ValueError(f"unit={self.config['unit']!r} is given; build the model with unit='data' to take it from data")
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        self.units.fit(tokens, tokens.origin(self.inputs, self.origin))
+        shard = None if group is None else self._shard(group, tokens)
+        self.units.fit(tokens, tokens.origin(self.inputs, self.origin, shard), shard)
         return dict(self.units.values or {})
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
@@ -215,7 +240,15 @@ class Model(nn.Module):
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 
-    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None) -> dict[str, Tensor]:
+    def _shard(self, group: ProcessGroup, tokens: Tokens) -> Shard:
+        """What the processes of a group have of the same samples."""
+        if tokens.offsets is not None or self.near_field is not None:
+            given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"
+            raise ValueError(f"group divides the tokens of dense samples with exact attention; leave out {given}")
+        first = next(iter(tokens.values.values()))
+        return Shard.of(group, first.shape[:-1], tokens.mask, first)
+
+    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None, shard: Shard | None) -> dict[str, Tensor]:
         """The targets that belong to samples; those with a position are means, however the others are pooled."""
         centre, found = tokens.of_samples(origin), {}
         means = [
@@ -224,10 +257,10 @@ class Model(nn.Module):
             if per == "sample" and (self.pool == "mean" or name in self.targets.positional)
         ]
         if means:
-            mean = self.targets.read(tokens.pool(y), centre)
+            mean = self.targets.read(tokens.pool(y, shard=shard), centre)
             found = {name: mean[name] for name in means}
         if others := [name for name, per in self.per.items() if per == "sample" and name not in means]:
-            total = self.targets.read(tokens.pool(y, self.pool), centre)
+            total = self.targets.read(tokens.pool(y, self.pool, shard), centre)
             found |= {name: total[name] for name in others}
         return found
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from anygatr.execution import execute
@@ -20,6 +21,7 @@ from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.chosen import choose_near
 from anygatr.ops.near import Near
 from anygatr.ops.ragged import pack
+from anygatr.ops.shard import Shard
 from anygatr.ops.stream import Stream
 from anygatr.spaces.geometry import Geometry
 
@@ -106,13 +108,16 @@ class GATr(nn.Module):
         mask: Bool[Tensor, "*tokens"] | None = None,
         offsets: Int[Tensor, " samples+1"] | None = None,
         points: Float[Tensor, "*tokens d"] | None = None,
+        group: Shard | ProcessGroup | None = None,
     ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
         """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
 
         Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors.
+        With a process `group`, every process of it passes its part of the same samples, and tokens attend to all of them.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
-        x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets)
+        shard = None if group is None else self._shard(group, s.shape[:-1], mask, offsets, s)
+        x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets, shard)
         if self.anchors:
             batch = batch._replace(near=self._near(points, s.shape[:-1], batch))
         x, s = self.stages(x, s, batch, recomputing if self.checkpoint and torch.is_grad_enabled() else execute)
@@ -149,7 +154,18 @@ class GATr(nn.Module):
         real = None if batch.mask is None else batch.mask.flatten()
         return choose_near(points.flatten(0, -2), offsets, self.neighbours, self.anchors, real)
 
-    def _batch(self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
+    def _shard(
+        self, group: Shard | ProcessGroup, tokens: torch.Size, mask: Tensor | None, offsets: Tensor | None, like: Tensor
+    ) -> Shard:
+        compiled = any(block._compiled_call_impl is not None for block in self.blocks)
+        for name, given in (("offsets", offsets is not None), ("anchors", self.anchors), ("compile()", compiled)):
+            if given:
+                raise ValueError(f"group divides tokens of dense samples with exact, eager attention; leave out {name}")
+        return Shard.of(group, tokens, mask, like)
+
+    def _batch(
+        self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None, shard: Shard | None
+    ) -> tuple[Tensor, Tensor, Batch]:
         tokens, packed = x.shape[1:-1], None
         x, s = border.real(x, s, mask, offsets)
         border.check_grades(x, self.geometry, self.grades)
@@ -157,8 +173,8 @@ class GATr(nn.Module):
             packed = pack(border.checked_offsets(offsets, tokens), x.device)
         again, scalars = border.channels(x, self.reinsert), border.channels(s, self.reinsert_s)
         # spread over tokens once, not in every block
-        reference = join_reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()
-        return x, s, Batch(reference, again, mask, packed, scalars)
+        reference = join_reference(x, self.geometry, mask, packed, shard=shard).expand(*tokens, 1).contiguous()
+        return x, s, Batch(reference, again, mask, packed, scalars, shard=shard)
 
 
 MOST = 2**20
