@@ -2,7 +2,7 @@
 
 python -m benchmarks.scale.arteries
 
-Ten coarse walls of `anygatr data arteries`, one of them held out for validation and one for the test; all of their nodes, the
+Ten coarse walls of `anygatr data arteries`, one held out for validation and one for the test; all of their nodes, the
 same steps and the same small iP for all, one thread. Processor seconds are of a training step on the first wall, the median
 of three. It continues where it stopped; what has a row is not computed again.
 """
