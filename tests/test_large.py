@@ -123,13 +123,13 @@ def test_what_is_refused():
         built(anchors=0)
     with pytest.raises(ValueError, match="neighbours=-1 must be"):
         built(neighbours=-1)
-    with pytest.raises(ValueError, match="add large"):
+    with pytest.raises(ValueError, match="is an option of large='anchors'"):
         built(large=None, anchors=4)
     with pytest.raises(ValueError, match="no input is one 'point'"):
         model("E", {"v": "vector"}, {"out": "vector"}, large="anchors")
     with pytest.raises(ValueError, match="not compiled"):
         built().compile()
-    with pytest.raises(ValueError, match="takes the coordinates"):
+    with pytest.raises(ValueError, match="takes their coordinates"):
         built().net(*built().net.example(4)[:2])
 
 

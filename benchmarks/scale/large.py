@@ -1,9 +1,10 @@
-"""Processor time and memory of exact attention and of anchors, against tokens; rows in results/scale-large.jsonl.
+"""Processor time and memory of exact attention, anchors and pooled tokens; rows in results/scale-large.jsonl.
 
 python -m benchmarks.scale.large
 
-One cloud of random points, iP with 4 blocks and 8 + 32 channels, float32, one thread, 256 anchors and 16 neighbours; each
-measurement is a process of its own, its first call, choice of the keys included. What has a row is not measured again.
+One cloud of random points, iP with 4 blocks and 8 + 32 channels, float32, one thread, 256 anchors and 16 neighbours, 512
+pooled tokens; each measurement is a process of its own, its first call, choice of the keys included. What has a row is not
+measured again.
 """
 
 import argparse
@@ -25,6 +26,8 @@ CASES = [
     ("exact", "step", (1_000, 4_000, 16_000)),
     ("anchors", "step", (1_000, 4_000, 16_000, 64_000, 200_000)),
     ("anchors", "prediction", (200_000, 1_000_000)),
+    ("pooled", "step", (1_000, 4_000, 16_000, 64_000, 200_000)),
+    ("pooled", "prediction", (200_000, 1_000_000)),
 ]
 """Attention, what is computed, tokens."""
 

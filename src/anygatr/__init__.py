@@ -22,6 +22,7 @@ _HOME = {
     "GATr": "networks.gatr",
     "ConditionalGATr": "networks.conditional",
     "AxialGATr": "networks.axial",
+    "PooledGATr": "networks.pooled",
     "model": "interface.model",
     "sight": "interface.sight",
     "summary": "costs",

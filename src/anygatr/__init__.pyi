@@ -20,6 +20,7 @@ from anygatr.lab.training.trained import load_run as load_run
 from anygatr.networks.axial import AxialGATr as AxialGATr
 from anygatr.networks.conditional import ConditionalGATr as ConditionalGATr
 from anygatr.networks.gatr import GATr as GATr
+from anygatr.networks.pooled import PooledGATr as PooledGATr
 from anygatr.nn.width import Width as Width
 from anygatr.spaces.geometry import Geometry as Geometry
 from anygatr.spaces.presets import geometry as geometry

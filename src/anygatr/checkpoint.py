@@ -20,12 +20,14 @@ from anygatr.interface.model import Model
 from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
 from anygatr.networks.gatr import MOST, GATr
+from anygatr.networks.pooled import PooledGATr
 from anygatr.spaces.declaration import describe, fingerprint, restore
 from anygatr.spaces.geometry import Geometry
 
 FORMAT = 1
 KEY = "anygatr"  # of the description in the file's metadata
-NETWORKS: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (GATr, ConditionalGATr, AxialGATr, Model)}
+KINDS = GATr, ConditionalGATr, AxialGATr, PooledGATr, Model
+NETWORKS: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in KINDS}
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MAX_OBJECTS = 4096  # in the declaration of a model's fields
 MAX_DESCRIPTION = 2**20  # characters; a network of 4096 fields has a fifth of it
@@ -34,7 +36,7 @@ OVERHEAD = 4, 2**20  # numbers made while a network is built: twice those of its
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write a `GATr`, `ConditionalGATr`, `AxialGATr` or `model(...)` to one safetensors file.
+    """Write a `GATr`, `ConditionalGATr`, `AxialGATr`, `PooledGATr` or `model(...)` to one safetensors file.
 
     Whoever reads `path` meanwhile finds the old file or the new one, never a part.
     """
@@ -136,7 +138,9 @@ def _built(kind: type[nn.Module], geo: Geometry, config: dict[str, Any], shapes:
     """The network of a configuration, if it fits the tensors of its file: they are counted before anything is allocated."""
     numbers = sum(map(prod, shapes.values()))
     try:
-        counts = {name: config[name] for name in ("anchors", "neighbours") if name in config}  # of tokens, not of weights
+        counts = {
+            name: config[name] for name in ("anchors", "neighbours", "pooled") if name in config
+        }  # of tokens, not of weights
         check_plain("config", counts, MOST)
         check_plain("config", {name: value for name, value in config.items() if name not in counts}, max(numbers, ITEMS))
         _check_fields(config)

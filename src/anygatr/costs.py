@@ -9,11 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from anygatr.execution import watching
-from anygatr.networks.axial import AxialGATr
-from anygatr.networks.conditional import ConditionalGATr
-from anygatr.networks.gatr import GATr
-from anygatr.networks.network_program import Network, network_program
-from anygatr.program.cost import flops
+from anygatr.networks.network_program import NAMES, Network, network_flops, network_program
 from anygatr.program.program import Step
 
 
@@ -68,16 +64,14 @@ def summary(net: nn.Module, tokens: int = 16) -> Summary:
     """
     if tokens < 1:
         raise ValueError(f"tokens={tokens!r} must be positive: the number of tokens in a sample")
-    found = next(((n, m) for n, m in net.named_modules() if isinstance(m, GATr | ConditionalGATr | AxialGATr)), None)
+    found = next(((n, m) for n, m in net.named_modules() if isinstance(m, Network)), None)
     if found is None:
-        raise ValueError(
-            f"net={type(net).__name__} contains no GATr, ConditionalGATr or AxialGATr; pass one, or a module with one"
-        )
+        raise ValueError(f"net={type(net).__name__} contains none of {NAMES}; pass one, or a module with one")
     prefix, inner = f"{found[0]}." if found[0] else "", found[1]
     program, work, kept = network_program(inner), dict[str, int](), _saved_bytes(inner, tokens)
-    for step in program.steps:
+    for step, done in zip(program.steps, network_flops(inner, program, tokens), strict=True):
         if step.layer:
-            work[step.layer] = work.get(step.layer, 0) + flops(program, step, tokens)
+            work[step.layer] = work.get(step.layer, 0) + done
     groups: dict[str, list[tuple[str, nn.Module]]] = defaultdict(list)
     for name, module in net.named_modules():
         own = name.removeprefix(prefix)
@@ -88,7 +82,7 @@ def summary(net: nn.Module, tokens: int = 16) -> Summary:
         count = sum(p.numel() for _, m in members for p in m.parameters(recurse=False))
         done, saved = (sum(table.get(own, 0) for own, _ in members) for table in (work, kept))
         kind = type(members[0][1]).__name__
-        rows.append(LayerCost(name or type(net).__name__, kind, len(members), count, done, saved // tokens))
+        rows.append(LayerCost(name or type(net).__name__, kind, len(members), count, done // tokens, saved // tokens))
     return Summary(tokens, tuple(rows))
 
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from anygatr.algebra import Algebra
-from anygatr.networks.axial import AxialGATr
 from anygatr.networks.conditional import ConditionalGATr
-from anygatr.networks.gatr import GATr
-from anygatr.networks.network_program import Network, network_program
+from anygatr.networks.network_program import NAMES, Network, network_program, step_tokens
 from anygatr.nn.layer import Layer
 from anygatr.program.cost import flops
 from anygatr.program.reach import Reach, reach
@@ -77,10 +75,8 @@ def narrow(
     alone and loads into either network. Compiled networks compile again, once for each block that differs. Narrowing anew
     starts from the whole network; `widen` gives it back.
     """
-    if not isinstance(net, GATr | AxialGATr | ConditionalGATr):
-        raise ValueError(
-            f"net={type(net).__name__} is no GATr, AxialGATr or ConditionalGATr; of a model call model.narrow()"
-        )
+    if not isinstance(net, Network):
+        raise ValueError(f"net={type(net).__name__} is none of {NAMES}; of a model call model.narrow()")
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens={tokens!r} must be positive: the number of tokens in a sample")
     geometry, algebra = net.geometry, net.geometry.algebra
@@ -92,14 +88,15 @@ def narrow(
     blade = geometry.reference_blade if geometry.needs_reference and geometry.join_reference == "data" else None
     referred = blade is None or int(algebra.grades[blade]) in filled
     x, cx = Reach(filled, False), Reach(conditioned, False)
-    given = {"x": x, "inputs": x, "s": scalars, "scalars": scalars, "cx": cx, "cs": scalars}
+    given = {"x": x, "px": x, "inputs": x, "cx": cx} | dict.fromkeys(("s", "ps", "cs", "scalars"), scalars)
     found = reach(program, algebra.grades.tolist(), given | {"reference": Reach(frozenset(), referred)}, asked)
-    rows = []
+    counts, rows = dict(zip(program.steps, step_tokens(net, program, tokens), strict=True)), []
     for step, alive, made, needed, narrowed in found:
         layer = net.get_submodule(step.layer)
         assert isinstance(layer, Layer)
         layer.op = narrowed
-        before, after = (flops(program, step, tokens, op) // 2 for op in (step.op, narrowed))
+        count, keys = counts[step]
+        before, after = (count * flops(program, step, keys, op) // (2 * tokens) for op in (step.op, narrowed))
         rows.append(LayerReach(step.layer, alive, made, needed, before, after))
     net.grades = tuple(sorted(filled))
     if isinstance(net, ConditionalGATr):

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.sight import require_sight
@@ -13,15 +14,17 @@ from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
 from anygatr.networks.config import arguments
 from anygatr.networks.gatr import GATr
+from anygatr.networks.pooled import POOLED, PooledGATr
 from anygatr.nn.width import Width
 from anygatr.ops.precision import without_autocast
+from anygatr.ops.shard import Shard
 from anygatr.reach import Narrowing, narrow
 from anygatr.spaces.coordinates import checked_together, unchecked
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import geometry
 
-LARGE = ("anchors",)
-"""Ways of attention for samples of many tokens."""
+LARGE = {"anchors": ("anchors", "neighbours"), "pooled": ("pooled",)}
+"""Ways of attention for samples of many tokens, and the options that each has."""
 ANCHORS = 256
 """Anchors of a sample where their number is not given."""
 
@@ -59,6 +62,8 @@ def model(
 
     `large="anchors"` is for samples of many tokens: each attends to itself, its `neighbours` (16) nearest tokens and
     `anchors` (256) tokens of its sample that are far from each other, by distances of the first field of points.
+    `large="pooled"`: so do `blocks` between `pooled` (512) tokens of a sample, or a fifth of them, which see all others once
+    before and are seen by them once after.
 
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
@@ -100,6 +105,10 @@ class Model(nn.Module):
     `offsets` (0, n1, n1 + n2, ..., N) with packed fields (N, columns). A field with n = 1 (packed: one row per sample)
     holds for all tokens of its sample. Numbers such as a mass may omit the last axis, and are predicted without it. The
     weights may be float32 while coordinates are float64: the origin is subtracted and added in float64.
+
+    With a torch.distributed process group as the first argument, each of its processes passes its part of the tokens of the
+    same samples and gets their predictions; those of samples are the same on all. Gradients are those of the sum of what all
+    processes differentiate: add up the parameters' gradients before a step, and count what belongs to a sample once.
     """
 
     layout = "fields"
@@ -137,7 +146,8 @@ class Model(nn.Module):
         self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
         channels = sorted({channel for name in self.reinsert for channel in self.inputs.channels(name)})
-        self.net = GATr(
+        kind = PooledGATr if large == "pooled" else GATr
+        self.net = kind(
             self.geo,
             inputs=self.inputs.width,
             hidden=Width(*hidden),
@@ -146,41 +156,60 @@ class Model(nn.Module):
             heads=heads,
             reinsert=tuple(channels),
             stored=True,
-            **({"anchors": ANCHORS} if large is not None else {}) | options,
+            **({"anchors": ANCHORS} if large == "anchors" else {}) | options,
         )
 
-    def forward(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self,
+        group: ProcessGroup | None = None,
+        /,
+        *,
+        mask: Tensor | None = None,
+        offsets: Tensor | None = None,
+        **fields: Tensor,
+    ) -> dict[str, Tensor]:
         """The predicted fields by name."""
         weights = next(self.parameters()).dtype
         with checked_together():
             tokens = Tokens.check(self.inputs, fields, mask, offsets)
             first = next(iter(tokens.values.values()))
+            shard = None if group is None else self._shard(group, tokens)
             # reduced precision is for the network alone: coordinates far from the origin would lose their digits
             with without_autocast(first):
-                origin = tokens.origin(self.inputs, self.origin)
+                origin = tokens.origin(self.inputs, self.origin, shard)
         if isinstance(self.units, DataUnits) and self.units.values is None:
-            self.units.take_first(tokens, origin)
+            self.units.take_first(tokens, origin, shard)
         with without_autocast(first), unchecked():  # the fields have been looked at
             origin = self.units.position(origin)
             x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
         with unchecked():  # fields fill the grades that the network was narrowed to, and no others
             points = None if self.near_field is None else tokens.values[self.near_field]
-            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points)
+            others = {} if shard is None else {"group": shard}
+            y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points, **others)
         with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
             out = self.targets.read(y, origin)
             if "sample" in self.per.values():
-                out |= self._pooled(y, tokens, origin)
+                out |= self._pooled(y, tokens, origin, shard)
             out = self.units.leave(out)
         self.units.check_range(x, out.values())
         return {field.name: self._finished(field, out[field.name], tokens) for field in self.targets.fields}
 
-    def fit_unit(self, *, mask: Tensor | None = None, offsets: Tensor | None = None, **fields: Tensor) -> dict[str, float]:
+    def fit_unit(
+        self,
+        group: ProcessGroup | None = None,
+        /,
+        *,
+        mask: Tensor | None = None,
+        offsets: Tensor | None = None,
+        **fields: Tensor,
+    ) -> dict[str, float]:
         """Take the units from a batch of data, of a model with unit="data"; returns them by name."""
         if not isinstance(self.units, DataUnits):
             raise ValueError(f"unit={self.config['unit']!r} is given; build the model with unit='data' to take it from data")
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
-        self.units.fit(tokens, tokens.origin(self.inputs, self.origin))
+        shard = None if group is None else self._shard(group, tokens)
+        self.units.fit(tokens, tokens.origin(self.inputs, self.origin, shard), shard)
         return dict(self.units.values or {})
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
@@ -211,7 +240,15 @@ class Model(nn.Module):
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 
-    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None) -> dict[str, Tensor]:
+    def _shard(self, group: ProcessGroup, tokens: Tokens) -> Shard:
+        """What the processes of a group have of the same samples."""
+        if tokens.offsets is not None or self.near_field is not None:
+            given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"
+            raise ValueError(f"group divides the tokens of dense samples with exact attention; leave out {given}")
+        first = next(iter(tokens.values.values()))
+        return Shard.of(group, first.shape[:-1], tokens.mask, first)
+
+    def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None, shard: Shard | None) -> dict[str, Tensor]:
         """The targets that belong to samples; those with a position are means, however the others are pooled."""
         centre, found = tokens.of_samples(origin), {}
         means = [
@@ -220,10 +257,10 @@ class Model(nn.Module):
             if per == "sample" and (self.pool == "mean" or name in self.targets.positional)
         ]
         if means:
-            mean = self.targets.read(tokens.pool(y), centre)
+            mean = self.targets.read(tokens.pool(y, shard=shard), centre)
             found = {name: mean[name] for name in means}
         if others := [name for name, per in self.per.items() if per == "sample" and name not in means]:
-            total = self.targets.read(tokens.pool(y, self.pool), centre)
+            total = self.targets.read(tokens.pool(y, self.pool, shard), centre)
             found |= {name: total[name] for name in others}
         return found
 
@@ -236,17 +273,9 @@ class Model(nn.Module):
 
     def _checked_large(self, large: str | None, options: Mapping[str, Any]) -> str | None:
         """The field of points by whose distances keys are chosen."""
+        check_large(large, options)
         if large is None:
-            for name in ("anchors", "neighbours"):
-                if name in options:
-                    raise ValueError(f"{name}={options[name]!r} is for samples of many tokens; add large='anchors'")
             return None
-        if large not in LARGE:
-            raise ValueError(
-                f"large={large!r} is unknown; choose {', '.join(map(repr, LARGE))}, or None for exact attention"
-            )
-        if type(options.get("anchors", 1)) is not int or options.get("anchors", 1) < 1:
-            raise ValueError(f"anchors={options['anchors']!r} must be a positive integer, such as {ANCHORS}")
         found = next((f.name for f in self.inputs.fields if (f.kind, f.count) == ("point", 1)), None)
         if found is None:
             raise ValueError(
@@ -266,6 +295,19 @@ class Model(nn.Module):
         if field.name not in self.inputs.positional and (field.kind, field.count) != ("scalar", 1):
             raise ValueError(f"origin={origin!r} has kind {field.kind!r}; use 'mean', None, a scalar field or a position")
         return field.name
+
+
+def check_large(large: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse unknown ways of attention, and options of a way that was not chosen."""
+    if large is not None and large not in LARGE:
+        raise ValueError(f"large={large!r} is unknown; choose {', '.join(map(repr, LARGE))}, or None for exact attention")
+    for way, names in LARGE.items():
+        for name in names:
+            if name in options and way != large:
+                raise ValueError(f"{name}={options[name]!r} is an option of large={way!r}, but large={large!r}")
+    for name, usual in (("anchors", ANCHORS), ("pooled", POOLED)):
+        if name in options and (type(options[name]) is not int or options[name] < 1):
+            raise ValueError(f"{name}={options[name]!r} must be a positive integer, such as {usual}")
 
 
 def _checked_pool(pool: str) -> str:

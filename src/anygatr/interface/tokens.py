@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anygatr.interface.fields import Field, Inputs
+from anygatr.ops.shard import Shard
 from anygatr.spaces.coordinates import finite, require
 from anygatr.spaces.embeddings.points import samples
 
@@ -69,21 +70,31 @@ class Tokens:
                 )
         return cls(_checked(inputs, rows), None, offsets.long(), sample)
 
-    def origin(self, inputs: Inputs, rule: str | None) -> Tensor | None:
-        """The origin of every token: "mean" of the first positions, weighted by a scalar field, or mean of a field's own."""
+    def origin(self, inputs: Inputs, rule: str | None, shard: Shard | None = None) -> Tensor | None:
+        """The origin of every token: "mean" of the first positions, weighted by a scalar field, or mean of a field's own.
+
+        With a `shard`, of the tokens of all processes.
+        """
         if rule is None or not inputs.positional:
             return None
         name = rule if rule in inputs.positional else inputs.positional[0]
         points = inputs.positions(name, self.values[name])
         assert points is not None
         real = None if self.mask is None else self.mask.to(points)
-        if rule in (name, "mean"):
-            return inputs.geo.origin(points, real, self.offsets)
-        weights = self.values[rule].squeeze(-1)
-        return inputs.geo.origin(points, weights if real is None else weights * real, self.offsets)
+        weights = None if rule in (name, "mean") else self.values[rule].squeeze(-1)
+        weights = real if weights is None else weights if real is None else weights * real
+        if shard is None:
+            return inputs.geo.origin(points, weights, self.offsets)
+        wide = torch.ones_like(points[..., :1]) if weights is None else weights.unsqueeze(-1)
+        total = shard.sum((torch.cat([points, torch.ones_like(wide)], -1).double() * wide).sum(-2, keepdim=True))
+        return (total[..., :-1] / total[..., -1:]).to(points)
 
-    def pool(self, x: Tensor, pool: str = "mean") -> Tensor:
+    def pool(self, x: Tensor, pool: str = "mean", shard: Shard | None = None) -> Tensor:
         """The mean, or the sum, over the real tokens of each sample of x (*tokens, channels, blades)."""
+        if shard is not None:
+            real = torch.ones_like(x[..., :1, :1]) if self.mask is None else self.mask.to(x)[..., None, None]
+            total, count = shard.sum((x * real).sum(-3)), shard.sum(real.sum(-3))
+            return total / count if pool == "mean" else total
         if self.sample is not None and self.offsets is not None:
             count = self.offsets.diff().to(x)[:, None, None]
             total = x.new_zeros(len(count), *x.shape[1:]).index_add(0, self.sample, x)

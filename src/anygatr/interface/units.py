@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.tokens import Tokens
+from anygatr.ops.shard import Shard
 from anygatr.ops.torch_state import transformed
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
@@ -61,7 +62,7 @@ class Units(nn.Module):
         """Predicted fields (*tokens, columns) in the units of the data."""
         return {name: self._scaled(x, self.targets[name], 1) for name, x in values.items()}
 
-    def fit(self, tokens: Tokens, origin: Tensor | None) -> None:
+    def fit(self, tokens: Tokens, origin: Tensor | None, shard: Shard | None = None) -> None:
         """Take all units from a batch: the root mean square of real coordinates, positions measured from the origin."""
         found: dict[str, list[Tensor]] = {name: [] for name in self.names}
         real = slice(None) if tokens.mask is None else tokens.mask
@@ -71,7 +72,7 @@ class Units(nn.Module):
                 if part.unit is not None:
                     centred = x if origin is None or not part.position else x - origin.detach().double()
                     found[part.unit].append(centred[real].flatten())
-        self.values = {name: _power_of_two(parts) for name, parts in found.items()}
+        self.values = {name: _power_of_two(parts, shard) for name, parts in found.items()}
 
     def check_range(self, x: Tensor, predictions: Iterable[Tensor]) -> None:
         """Say once that predictions are not finite, where looking costs no synchronisation."""
@@ -117,15 +118,15 @@ class DataUnits(Units):
         super().__init__(geo, inputs, targets)
         self.values = None
 
-    def take_first(self, tokens: Tokens, origin: Tensor | None) -> None:
+    def take_first(self, tokens: Tokens, origin: Tensor | None, shard: Shard | None = None) -> None:
         """Fit to the first batch, unless that is seen by a compiler or differs between processes."""
         if torch.compiler.is_compiling() or transformed(list(tokens.values.values())):
             raise ValueError(
                 "unit='data' is not set, which compiled code and torch.func cannot do; call fit_unit(...) first"
             )
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if shard is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             raise ValueError("unit='data' would differ between processes; call fit_unit(...) on the same data in each first")
-        self.fit(tokens, origin)
+        self.fit(tokens, origin, shard)
 
     def get_extra_state(self) -> Tensor:
         """The units in the order of their names; NaN where there are none yet."""
@@ -159,11 +160,14 @@ def _parts(geo: Geometry, field: Field, free: bool) -> tuple[Part, ...]:
     return tuple(Part(units.get(role), width, role == "position") for role, width in roles)
 
 
-def _power_of_two(parts: list[Tensor]) -> float:
-    """The one nearest to the root mean square of some numbers; 1 where all are zero."""
-    found = torch.cat(parts) if parts else torch.zeros(0)
-    largest = float(found.abs().max()) if found.numel() else 0.0
+def _power_of_two(parts: list[Tensor], shard: Shard | None = None) -> float:
+    """The one nearest to the root mean square of some numbers, perhaps those of all processes; 1 where all are zero."""
+    found = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+    own = found.abs().max() if found.numel() else found.new_zeros(())
+    largest = float(own if shard is None else shard.largest(own))
     if not 0 < largest < math.inf:
         return 1.0
-    size = largest * float((found / largest).square().mean().sqrt())  # squares of the numbers themselves may overflow
-    return 2.0 ** round(math.log2(size))
+    # squares of the numbers themselves may overflow
+    sums = torch.stack([(found / largest).square().sum(), found.new_tensor(found.numel())])
+    square, count = (sums if shard is None else shard.summed(sums)).tolist()
+    return 2.0 ** round(math.log2(largest * math.sqrt(square / count)))

@@ -105,6 +105,21 @@ def channels(x: Float[Tensor, "*any c"], chosen: Sequence[int]) -> Float[Tensor,
     return torch.stack([x[..., c] for c in chosen], -1) if chosen else x.new_empty(*x.shape[:-1], 0)
 
 
+def real(
+    x: Float[Tensor, "k *tokens c"],
+    s: Float[Tensor, "*tokens c_s"],
+    mask: Bool[Tensor, "*tokens"] | None,
+    offsets: Tensor | None,
+) -> tuple[Float[Tensor, "k *tokens c"], Float[Tensor, "*tokens c_s"]]:
+    """Zeros at the padding, once it is said in one way which tokens are real."""
+    if mask is not None and offsets is not None:
+        raise ValueError("mask and offsets are two ways to say which tokens are real; pass one")
+    if mask is None:
+        return x, s
+    check_mask(mask, s.shape[:-1])
+    return blank(x, s, mask)
+
+
 def check_mask(mask: Bool[Tensor, "*tokens"], tokens: torch.Size, name: str = "mask") -> None:
     """A mask has one boolean for each token."""
     if mask.dtype != torch.bool:

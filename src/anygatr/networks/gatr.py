@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from anygatr.execution import execute
 from anygatr.networks import border
 from anygatr.networks.config import arguments
 from anygatr.networks.regions import compile_regions
-from anygatr.nn.block import Block
+from anygatr.nn.block import Block, CrossBlock
 from anygatr.nn.init import INPUT, STARTS
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.width import Width
@@ -20,6 +21,7 @@ from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.chosen import choose_near
 from anygatr.ops.near import Near
 from anygatr.ops.ragged import pack
+from anygatr.ops.shard import Shard
 from anygatr.ops.stream import Stream
 from anygatr.spaces.geometry import Geometry
 
@@ -67,17 +69,12 @@ class GATr(nn.Module):
     ):
         super().__init__()
         self.config = arguments(locals())
-        if init not in STARTS:
-            raise ValueError(f"init={init!r} is unknown; choose from {', '.join(map(repr, STARTS))}")
         inputs, hidden, outputs = Width(*inputs), Width(*hidden), Width(*outputs)
         head = None if head is None else Width(*head)
         check_size(hidden, blocks)
-        for label, chosen, count in (("reinsert", reinsert, inputs.mv), ("reinsert_s", reinsert_s, inputs.s)):
-            for channel in chosen:
-                if not 0 <= channel < count:
-                    raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
+        require_channels(inputs, reinsert, reinsert_s)
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
-        check_counts(anchors, neighbours)
+        check_counts(anchors=anchors, neighbours=neighbours)
         self.anchors, self.neighbours = anchors, neighbours
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
         self.basis = border.ChangeOfBasis(geometry, stored)
@@ -102,8 +99,7 @@ class GATr(nn.Module):
             for _ in range(blocks)
         )
         self.linear_out = EquiLinear(geometry, hidden, outputs)
-        if init == "balanced":
-            self._balance()
+        start(self, init, blocks)
 
     def forward(
         self,
@@ -112,16 +108,19 @@ class GATr(nn.Module):
         mask: Bool[Tensor, "*tokens"] | None = None,
         offsets: Int[Tensor, " samples+1"] | None = None,
         points: Float[Tensor, "*tokens d"] | None = None,
+        group: Shard | ProcessGroup | None = None,
     ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
         """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
 
         Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors.
+        With a process `group`, every process of it passes its part of the same samples, and tokens attend to all of them.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
-        x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets)
+        shard = None if group is None else self._shard(group, s.shape[:-1], mask, offsets, s)
+        x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets, shard)
         if self.anchors:
             batch = batch._replace(near=self._near(points, s.shape[:-1], batch))
-        x, s = self.stages(x, s, batch, self._recomputed if self.checkpoint and torch.is_grad_enabled() else execute)
+        x, s = self.stages(x, s, batch, recomputing if self.checkpoint and torch.is_grad_enabled() else execute)
         return border.leave(self.basis.leave(x), s, mask)
 
     def stages(self, x: Tensor, s: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
@@ -130,18 +129,6 @@ class GATr(nn.Module):
         for block in self.blocks:
             x, s = call(block, x, s, batch)
         return call(self.linear_out, x, s)
-
-    def _balance(self) -> None:
-        """The same variance behind every layer; the stream, to which each block adds as much, is divided at the end."""
-        for layer in self.modules():
-            if isinstance(layer, EquiLinear):
-                layer.balance(1 / max(len(self.blocks), 1) if layer is self.linear_out else 1.0)
-
-    def _recomputed(self, layer: nn.Module, *arguments: Any) -> Stream:
-        """Blocks are run again in the backward pass instead of keeping what they need for it."""
-        if isinstance(layer, Block):
-            return recomputed(execute, layer, *arguments, use_reentrant=False)
-        return execute(layer, *arguments)
 
     def compile(self, **options: Any) -> None:
         """Compile the blocks, one region that all of them share, for every batch size and layout.
@@ -167,29 +154,65 @@ class GATr(nn.Module):
         real = None if batch.mask is None else batch.mask.flatten()
         return choose_near(points.flatten(0, -2), offsets, self.neighbours, self.anchors, real)
 
-    def _batch(self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None) -> tuple[Tensor, Tensor, Batch]:
+    def _shard(
+        self, group: Shard | ProcessGroup, tokens: torch.Size, mask: Tensor | None, offsets: Tensor | None, like: Tensor
+    ) -> Shard:
+        compiled = any(block._compiled_call_impl is not None for block in self.blocks)
+        for name, given in (("offsets", offsets is not None), ("anchors", self.anchors), ("compile()", compiled)):
+            if given:
+                raise ValueError(f"group divides tokens of dense samples with exact, eager attention; leave out {name}")
+        return Shard.of(group, tokens, mask, like)
+
+    def _batch(
+        self, x: Tensor, s: Tensor, mask: Tensor | None, offsets: Tensor | None, shard: Shard | None
+    ) -> tuple[Tensor, Tensor, Batch]:
         tokens, packed = x.shape[1:-1], None
-        if mask is not None and offsets is not None:
-            raise ValueError("mask and offsets are two ways to say which tokens are real; pass one")
-        if mask is not None:
-            border.check_mask(mask, tokens)
-            x, s = border.blank(x, s, mask)
+        x, s = border.real(x, s, mask, offsets)
         border.check_grades(x, self.geometry, self.grades)
         if offsets is not None:
             packed = pack(border.checked_offsets(offsets, tokens), x.device)
         again, scalars = border.channels(x, self.reinsert), border.channels(s, self.reinsert_s)
         # spread over tokens once, not in every block
-        reference = join_reference(x, self.geometry, mask, packed).expand(*tokens, 1).contiguous()
-        return x, s, Batch(reference, again, mask, packed, scalars)
+        reference = join_reference(x, self.geometry, mask, packed, shard=shard).expand(*tokens, 1).contiguous()
+        return x, s, Batch(reference, again, mask, packed, scalars, shard=shard)
 
 
 MOST = 2**20
-"""Anchors and neighbours at most."""
+"""Anchors, neighbours and pooled tokens at most."""
 
 
-def check_counts(anchors: int, neighbours: int) -> None:
+def start(net: nn.Module, init: str, blocks: int) -> None:
+    """How the weights of a network begin; a balanced one has the same variance behind every layer.
+
+    The stream, to which each of so many blocks adds as much, is divided by their number at the end.
+    """
+    if init not in STARTS:
+        raise ValueError(f"init={init!r} is unknown; choose from {', '.join(map(repr, STARTS))}")
+    if init == "paper":
+        return
+    for layer in net.modules():
+        if isinstance(layer, EquiLinear):
+            layer.balance(1 / max(blocks, 1) if layer is net.linear_out else 1.0)
+
+
+def recomputing(layer: nn.Module, *arguments: Any) -> Stream:
+    """Run a layer; blocks are run again in the backward pass instead of keeping what they need for it."""
+    if isinstance(layer, Block | CrossBlock):
+        return recomputed(execute, layer, *arguments, use_reentrant=False)
+    return execute(layer, *arguments)
+
+
+def require_channels(inputs: Width, reinsert: Sequence[int], reinsert_s: Sequence[int]) -> None:
+    """Channels that are seen again have to be channels of the input."""
+    for label, chosen, count in (("reinsert", reinsert, inputs.mv), ("reinsert_s", reinsert_s, inputs.s)):
+        for channel in chosen:
+            if not 0 <= channel < count:
+                raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
+
+
+def check_counts(**counts: int) -> None:
     """Numbers of tokens."""
-    for name, count in (("anchors", anchors), ("neighbours", neighbours)):
+    for name, count in counts.items():
         if type(count) is not int or not 0 <= count <= MOST:
             raise ValueError(f"{name}={count!r} must be an integer from 0 to {MOST:,}")
 
@@ -197,10 +220,10 @@ def check_counts(anchors: int, neighbours: int) -> None:
 def checked_points(points: Tensor | None, tokens: torch.Size) -> Tensor:
     """The coordinates by whose distances tokens are chosen."""
     if torch.compiler.is_exporting():
-        raise ValueError("anchors cannot be exported: which tokens attend depends on the data; export a network without")
+        raise ValueError("a choice of tokens cannot be exported, it depends on the data; export a model without large")
     if points is None or points.shape[:-1] != tokens:
         found = None if points is None else tuple(points.shape)
-        raise ValueError(f"points={found}: a network with anchors takes the coordinates of its tokens, {(*tokens, 'd')}")
+        raise ValueError(f"points={found}: a network that chooses tokens takes their coordinates, {(*tokens, 'd')}")
     return points
 
 

@@ -3,7 +3,7 @@
 from anygatr.nn.activation import GatedGELU
 from anygatr.nn.attention import CrossAttention, SelfAttention
 from anygatr.nn.bilinear import GeometricBilinear
-from anygatr.nn.block import MLP, Block, ConditionalBlock
+from anygatr.nn.block import MLP, Block, ConditionalBlock, CrossBlock
 from anygatr.nn.dropout import GradeDropout
 from anygatr.nn.linear import EquiLinear
 from anygatr.nn.norm import LayerNorm
@@ -14,6 +14,7 @@ __all__ = [
     "Block",
     "ConditionalBlock",
     "CrossAttention",
+    "CrossBlock",
     "EquiLinear",
     "GatedGELU",
     "GeometricBilinear",

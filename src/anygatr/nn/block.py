@@ -1,4 +1,4 @@
-"""Transformer blocks: attention, perhaps to a condition, then a geometric MLP, each on normalised inputs."""
+"""Transformer blocks: attention, perhaps to other tokens, then a geometric MLP, each on normalised inputs."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -98,4 +98,30 @@ class ConditionalBlock(nn.Module):
         """The stream after all three."""
         x, s = add((x, s), self.attention(*self.norm(x, s), batch))
         x, s = add((x, s), self.cross(*self.norm(x, s), *self.norm(cx, cs), batch))
+        return add((x, s), self.mlp(*self.norm(x, s), batch.reference))
+
+
+class CrossBlock(nn.Module):
+    """x += attention(norm(x), norm(condition)); x += mlp(norm(x)): a transformer block whose keys are other tokens."""
+
+    layout = "blades"
+
+    def __init__(self, geometry: Geometry, width: Width, condition: Width, heads: int, dropout: float, multi_query: bool):
+        super().__init__()
+        self.geometry, self.inputs, self.condition = geometry, width, condition
+        self.norm = LayerNorm(geometry)
+        self.cross = CrossAttention(geometry, width, condition, heads, multi_query)
+        self.dropout = GradeDropout(geometry, dropout)
+        self.mlp = MLP(geometry, width, dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "k *batch n c"],
+        s: Float[Tensor, "*batch n c_s"],
+        cx: Float[Tensor, "k *batch m d"],
+        cs: Float[Tensor, "*batch m d_s"],
+        batch: Batch,
+    ) -> Stream:
+        """The stream after both."""
+        x, s = add((x, s), self.dropout(*self.cross(*self.norm(x, s), *self.norm(cx, cs), batch)))
         return add((x, s), self.mlp(*self.norm(x, s), batch.reference))

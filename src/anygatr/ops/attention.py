@@ -107,6 +107,8 @@ class Attention(Op):
                     t.unflatten(0, (-1, n)) for t, n in zip((q, k, v), (tokens[-1], *_key_counts(values)), strict=True)
                 )
                 mask = None if mask is None else mask.reshape(-1, mask.shape[-1])
+                if batch.shard is not None:
+                    k, v, mask = batch.shard.keys(k, v, mask)
                 out = sdpa.attention(q, k, v, self.scale, mask).flatten(0, 1)
             x, s = self._channels(out)
             return x.unflatten(1, tokens), s.unflatten(0, tokens)
@@ -187,7 +189,8 @@ class Rope(Op):
         """In float32 under autocast."""
         (s,) = lengthened(*values)
         packed = None if batch is None else batch.packed
-        position = torch.arange(s.shape[-2], device=s.device) if packed is None else packed.position
+        first = 0 if batch is None or batch.shard is None else batch.shard.start
+        position = torch.arange(first, first + s.shape[-2], device=s.device) if packed is None else packed.position
         turned, rest = s.split([self.heads * self.width, s.shape[-1] - self.heads * self.width], -1)
         return (torch.cat([rotate(turned.unflatten(-1, (self.heads, self.width)), position).flatten(-2), rest], -1),)
 

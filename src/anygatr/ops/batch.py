@@ -8,6 +8,7 @@ from torch import Tensor
 
 from anygatr.ops.near import Near
 from anygatr.ops.ragged import Packed
+from anygatr.ops.shard import Shard
 from anygatr.spaces.geometry import Geometry
 
 
@@ -16,7 +17,7 @@ class Batch(NamedTuple):
 
     `reference` multiplies products that are odd under mirrors. `inputs` and `scalars` are the network's input channels that
     every query and key sees again. `condition_mask` is True for the real tokens of a condition. `near` says which keys the
-    queries of sparse attention have.
+    queries of sparse attention have, `shard` which other processes have tokens of the same samples.
     """
 
     reference: Float[Tensor, "*#tokens 1"]
@@ -26,6 +27,7 @@ class Batch(NamedTuple):
     scalars: Float[Tensor, "*tokens r_s"] | None = None
     condition_mask: Bool[Tensor, "*batch m"] | None = None
     near: Near | None = None
+    shard: Shard | None = None
 
 
 def join_reference(
@@ -34,6 +36,7 @@ def join_reference(
     mask: Bool[Tensor, "*tokens"] | None = None,
     packed: Packed | None = None,
     axes: int = 1,
+    shard: Shard | None = None,
 ) -> Float[Tensor, "*#tokens 1"]:
     """The mean of the reference blade's coefficient over a sample's channels and real tokens; 1 where none is needed.
 
@@ -46,6 +49,10 @@ def join_reference(
         total = torch.index_add(value.new_zeros(len(packed.lengths)), 0, packed.sample, value)
         return (total / packed.lengths)[packed.sample].unsqueeze(-1)
     tokens = tuple(range(-axes, 0))
+    if shard is not None:
+        real = torch.ones_like(value) if mask is None else mask.to(value)
+        total, count = shard.sum(torch.stack([value * real, real]).sum(-1, keepdim=True))
+        return (total / count.clamp(min=1)).unsqueeze(-1)
     if mask is None:
         return value.mean(tokens, keepdim=True).unsqueeze(-1)
     count = mask.sum(tokens, keepdim=True).clamp(min=1)

@@ -116,3 +116,25 @@ def choose_near(
         counted = torch.zeros_like(around, dtype=torch.bool).index_copy_(0, every, counted)
         far = every[far]
     return Near(around.to(device), counted.to(device), far.to(device), tuple(bounds.tolist()), ends)
+
+
+def few_of(tokens: int, most: int, share: int) -> int:
+    """One of `share` tokens, and at most `most`."""
+    return min(most, -(-tokens // share))
+
+
+def choose_few(
+    points: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None, most: int, share: int
+) -> tuple[Int[Tensor, "b p"], Bool[Tensor, "b p"] | None]:
+    """Few tokens of every sample, far from each other, by their places in it; False where another sample has more."""
+    batch, n = points.shape[:2]
+    lengths = torch.full((batch,), n) if mask is None else mask.sum(-1).cpu()
+    flat = points.flatten(0, 1) if mask is None else points[mask]
+    numbers = [few_of(length, most, share) for length in lengths.tolist()]
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    far, ends = farthest_points(flat, offsets, max(numbers))
+    place = torch.arange(n).repeat(batch) if mask is None else mask.cpu().nonzero()[:, 1]
+    parts = [place[far[start : start + number]] for start, number in zip(ends, numbers, strict=False)]
+    chosen = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).to(points.device)
+    real = torch.arange(chosen.shape[1]) < torch.tensor(numbers)[:, None]
+    return chosen, None if bool(real.all()) else real.to(points.device)

@@ -65,7 +65,7 @@ def _run(
     known, grad = dict(enumerate(values)), torch.is_grad_enabled()
     inputs = zip(program.inputs, values, strict=True)
     differentiable = grad and any(name == "reference" and t.requires_grad for name, t in inputs)
-    for item in schedule(program, differentiable):
+    for item in schedule(program, differentiable, batch is not None and batch.shard is not None):
         if isinstance(item, Segment):
             given = [*(known[i] for i in item.inputs), *(parameters[p] for p in item.parameters)]
             keep = watch is not None or (grad and any(t.requires_grad for t in given))

@@ -95,10 +95,11 @@ class Segment:
 
 
 @lru_cache(maxsize=256)
-def schedule(program: Program, differentiable_reference: bool) -> tuple[Segment | Step, ...]:
+def schedule(program: Program, differentiable_reference: bool, sharded: bool = False) -> tuple[Segment | Step, ...]:
     """Kernels where there are any, single steps elsewhere, in the order of execution.
 
-    Kernels do not differentiate the join reference: where that is asked for, torch scales the factors of odd products.
+    Kernels do not differentiate the join reference: where that is asked for, torch scales the factors of odd products. Nor
+    do they see keys of other processes, among which samples may be `sharded`.
     """
     program = _with_scaled_factors(program) if differentiable_reference else program
     absorbed = {n: step for n, step in enumerate(program.steps) if _absorbable(program, step)}
@@ -113,7 +114,7 @@ def schedule(program: Program, differentiable_reference: bool) -> tuple[Segment 
             before = sorted({makers[value] for value in step.inputs if value in makers})
             own = [*before, number, *([] if total is None else [sums[number]])]
             items.append((_linear(program, step, [absorbed[n] for n in before], total), own))
-        elif isinstance(step.op, Attention) and supports(step.op.features) and not any(step.op.sparse):
+        elif isinstance(step.op, Attention) and supports(step.op.features) and not any(step.op.sparse) and not sharded:
             items.append((FusedAttention(step, step.inputs, step.outputs, _learned(program, step)), [number]))  # type: ignore[arg-type]
         else:
             items.append((step, [number]))

@@ -13,7 +13,7 @@ from rich.table import Table
 from anygatr.interface.model import Model
 from anygatr.lab.config.commands import ChooseConfig, command_line
 from anygatr.lab.config.json_files import write_json
-from anygatr.lab.config.recipe import Recipe, recipe
+from anygatr.lab.config.recipe import LARGE, Recipe, recipe
 from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.data.spec import DataSpec
@@ -100,6 +100,7 @@ def _candidates(config: ChooseConfig, spec: DataSpec, data: Dataset) -> list[Can
     found = []
     for model, (mv, s), blocks, lr in product(config.models, WIDTHS, DEPTHS, RATES):
         sizes = {"mv": mv, "s": s, "heads": 4, "blocks": blocks, "lr": lr, "lr_end": lr / 30, "pool": pool}
+        sizes |= {name: getattr(config, name) for name in LARGE}
         found.append(recipe("laptop", model, **sizes, origin=spec.origin(config.origin)))
     hopeless = unable(found, Task.of(data))
     able = [made for made in found if made.model not in hopeless]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from anygatr.lab.config.recipe import Pool, Precision, Preset, Recipe, Start, recipe
+from anygatr.lab.config.recipe import LARGE, Large, Pool, Precision, Preset, Recipe, Start, recipe
 from anygatr.lab.config.threads import ThreadOptions
 
 Match = Literal["steps", "time", "params"]
@@ -39,8 +39,23 @@ class DataOptions:
     """Gigabytes that reading data may take; what a file declares beyond is refused. Default: half of what is free."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LargeOptions:
+    """Attention of GATrs over samples of many tokens."""
+
+    large: Large | None = None
+    """anchors: a token attends to its neighbours and to anchors. pooled: few tokens do the work. Both take time linear in
+    tokens. Default: exact attention, whose time grows with their square."""
+    anchors: int | None = None
+    """With --large anchors, tokens of a sample that all attend to. Default: 256."""
+    neighbours: int | None = None
+    """With --large anchors, nearest tokens that a token attends to. Default: 16."""
+    pooled: int | None = None
+    """With --large pooled, tokens that do the work: so many of a sample at most, and at most a fifth. Default: 512."""
+
+
 @dataclass(frozen=True)
-class FitOptions:
+class FitOptions(LargeOptions):
     """How to train. Every setting left out comes from the preset."""
 
     preset: Preset | None = None
@@ -117,7 +132,7 @@ class FitOptions:
             raise ValueError(f"epochs={self.epochs} and steps={self.steps} were both given; choose one of them")
         sizes = ("steps", "epochs", "batch", "lr", "lr_end", "blocks", "mv", "s", "heads", "pool", "conservative")
         fit = ("clip", "regulariser", "ema", "precision", "validate_every", "weight_decay", "dropout", "invariants", "init")
-        names = (*sizes, *fit)
+        names = (*sizes, *fit, *LARGE)
         start = recipe(self.preset or preset, model, **{name: getattr(self, name) for name in names})
         waits = patience if self.patience is None else self.patience or None
         return replace(start, origin=origin, patience=waits).of(size, seed, samples or size or 1)
@@ -128,8 +143,8 @@ class TrainConfig(ThreadOptions, FitOptions, DataOptions):
     """Train one model; stopped and started again with the same command, it continues to the same bits."""
 
     model: str = "C"
-    """E, P, iP, C or L, perhaps with overrides as in E,mirrors=false or C,norm=abs; or a baseline: transformer,
-    se3_transformer, segnn, pointnet2, gem_cnn."""
+    """E, P, iP, C or L, perhaps with overrides as in E,mirrors=false, C,norm=abs or iP,large=pooled; or a baseline:
+    transformer, se3_transformer, segnn, pointnet2, gem_cnn."""
     out: str = "runs/train"
     """Directory of the run: configuration, metrics, state to resume from, best weights."""
     size: int | None = None
@@ -191,7 +206,7 @@ class CertifyConfig(ThreadOptions):
 
 
 @dataclass(frozen=True)
-class PredictConfig(ThreadOptions):
+class PredictConfig(ThreadOptions, LargeOptions):
     """Predict with a run's best weights for the samples of a new file, which needs no targets."""
 
     run: Positional[str]
@@ -222,8 +237,8 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
     """Train models x sizes x seeds side by side; killed and started again with the same command, it continues."""
 
     models: tuple[str, ...] = ("E", "P", "iP", "C", "transformer")
-    """What to compare: E, P, iP, C, L, variants such as E,mirrors=false, transformer, se3_transformer, segnn, pointnet2,
-    gem_cnn."""
+    """What to compare: E, P, iP, C, L, variants such as E,mirrors=false or iP,large=pooled, transformer, se3_transformer,
+    segnn, pointnet2, gem_cnn."""
     sizes: tuple[int, ...] = ()
     """Numbers of training samples; default: all there are."""
     seeds: int = 1
@@ -250,7 +265,7 @@ class CompareConfig(ThreadOptions, FitOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class ChooseConfig(ThreadOptions, DataOptions):
+class ChooseConfig(ThreadOptions, LargeOptions, DataOptions):
     """Find a model for your data within a time: a tournament of models, widths, depths and learning rates.
 
     It ends with a trained, certified run, the reason why it won, and how sure that is.

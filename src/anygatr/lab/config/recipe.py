@@ -16,7 +16,10 @@ Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 Pool = Literal["mean", "sum"]
 Start = Literal["paper", "balanced"]
-NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init")
+Large = Literal["anchors", "pooled"]
+LARGE = ("large", "anchors", "neighbours", "pooled")
+"""Settings of attention over samples of many tokens."""
+NEWER = ("patience", "pool", "weight_decay", "dropout", "epochs", "conservative", "invariants", "init", *LARGE)
 """Settings that the first runs did not have."""
 
 
@@ -72,6 +75,14 @@ class Recipe:
     """Share of the channels of a GATr that are dropped behind each attention and MLP in training."""
     conservative: bool = False
     """Whether forces are the gradient of the energy that is predicted with them."""
+    large: Large | None = None
+    """Attention of GATrs for samples of many tokens, "anchors" or "pooled"; default: exact."""
+    anchors: int | None = None
+    """Tokens of a sample that all attend to."""
+    neighbours: int | None = None
+    """Nearest tokens that a token attends to besides anchors."""
+    pooled: int | None = None
+    """Tokens of a sample, at most, between which pooled networks have their blocks."""
     epochs: float | None = None
     """Passes over the training samples from which the steps were counted, if they were."""
 
@@ -89,6 +100,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be positive")
+        if self.large is not None and self.large not in get_args(Large):
+            raise ValueError(f"large={self.large!r} is unknown; choose from {', '.join(map(repr, get_args(Large)))}")
         if self.epochs is not None and not self.epochs > 0:
             raise ValueError(f"epochs={self.epochs} must be positive")
         if not 0 <= self.dropout < 1:

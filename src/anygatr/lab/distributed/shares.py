@@ -5,9 +5,7 @@ import heapq
 import torch
 from torch import Tensor, nn
 
-from anygatr.networks.gatr import GATr
-from anygatr.networks.network_program import network_program
-from anygatr.program.cost import flops
+from anygatr.networks.network_program import Network, network_flops, network_program
 
 
 def shares(costs: Tensor, parts: int) -> list[Tensor]:
@@ -33,10 +31,9 @@ def rank_shares(costs: Tensor, ranks: int, rank: int, pieces: int) -> list[Tenso
 
 def sample_costs(module: nn.Module, counts: Tensor) -> Tensor:
     """What samples of so many tokens cost, in float64: the FLOPs of a GATr; of other networks, their tokens."""
-    net = next((m for m in module.modules() if isinstance(m, GATr)), None)
-    tokens = counts.double()
+    net = next((m for m in module.modules() if isinstance(m, Network)), None)
     if net is None:
-        return tokens
-    program = network_program(net)
-    one, two = (float(sum(flops(program, step, n) for step in program.steps)) for n in (1, 2))
-    return tokens * (2 * one - two) + tokens.square() * (two - one)
+        return counts.double()
+    program, (lengths, which) = network_program(net), counts.unique(return_inverse=True)
+    costs = [float(sum(network_flops(net, program, n))) for n in lengths.tolist()]
+    return torch.tensor(costs, dtype=torch.float64)[which]

@@ -8,16 +8,17 @@ from typing import Any
 from torch import nn
 
 from anygatr.interface.conservative import ConservativeModel
-from anygatr.interface.model import Model, model
+from anygatr.interface.model import Model, check_large, model
 from anygatr.lab.baselines.gem_cnn import GemCNN
 from anygatr.lab.baselines.pointnet2 import PointNet2
 from anygatr.lab.baselines.segnn import SEGNN
 from anygatr.lab.baselines.transformer import NORMS, Transformer
-from anygatr.lab.config.model_names import base_name, has_mirrors, overrides
+from anygatr.lab.config.model_names import base_name, has_mirrors, large_overrides, overrides, without_large
 from anygatr.lab.config.recipe import Recipe
 from anygatr.lab.data.kinds import nearest
 from anygatr.lab.data.task import Task
 from anygatr.lab.system.effort import check_effort
+from anygatr.lab.training.large import large_options
 from anygatr.nn.width import Width
 from anygatr.spaces.geometry import Geometry
 from anygatr.spaces.presets import PRESETS, geometry
@@ -33,6 +34,11 @@ def build(task: Task, recipe: Recipe) -> nn.Module:
         )
     if recipe.dropout and MODELS[base_name(recipe.model)] is not _gatr:
         raise ValueError(f"dropout={recipe.dropout}: {base_name(recipe.model)} has none; leave it out, or choose a GATr")
+    if recipe.large and MODELS[base_name(recipe.model)] is not _gatr:
+        raise ValueError(
+            f"large={recipe.large!r}: {base_name(recipe.model)} has none; leave it out, or name it with the GATrs alone, as "
+            f"in iP,large={recipe.large}"
+        )
     check_effort(f"a model in {task.dim} dimensions", 2 ** min(task.dim + 2, 100))
     return MODELS[base_name(recipe.model)](task, recipe)
 
@@ -50,6 +56,7 @@ def check_names(names: Iterable[str]) -> None:
             continue
         if MODELS[base] is _gatr:
             geometry_of(name)
+            check_large(large_overrides(name).get("large"), {})
         else:
             _options(name)
 
@@ -61,7 +68,7 @@ def geometry_of(name: str, dim: int = 3) -> Geometry:
     is equivariant under rotations and translations alone, and can tell left from right.
     """
     changed: dict[str, Any] = {}
-    for key, value in overrides(name).items():
+    for key, value in overrides(without_large(name)).items():
         if key == "mirrors":
             changed[key] = has_mirrors(name)
         elif value in PRESETS:
@@ -153,6 +160,7 @@ def _plain_gatr(task: Task, recipe: Recipe) -> Model:
         invariants=recipe.invariants,
         init=recipe.init,
         unit=None,  # the normaliser of a run has brought its fields to order one
+        **large_options(recipe),
     )
 
 

@@ -13,6 +13,8 @@ from anygatr.lab.data.dataset import Dataset
 from anygatr.lab.data.range import outside
 from anygatr.lab.system.outputs import output_path
 from anygatr.lab.system.terminal import Terminal
+from anygatr.lab.training.exact_cost import exact_cost
+from anygatr.lab.training.large import attending
 from anygatr.lab.training.run import TrainingRun
 from anygatr.lab.training.write import on_whole_surface, surface_paths, write_arrays, write_surfaces
 
@@ -38,6 +40,9 @@ def predict_fields(config: PredictConfig) -> tuple[Path, dict[str, Tensor]]:
     check_inputs(run, data, config.data)
     if out.suffix == ".vtp" and data.faces is None:
         raise ValueError(f"out={config.out!r}: {config.data} holds no surfaces; end it in .npz, .h5 or .csv")
+    run = replace(run, recipe=attending(run.recipe, config))
+    if (cost := exact_cost(run.module, int(data.counts.max()), training=False)) is not None:
+        Terminal().print(str(cost), highlight=False, soft_wrap=True)
     batch = config.batch or (64 if data.faces is None else 1)
     fields = predictions(run, run.module(), data, batch)
     if out.suffix == ".vtp":

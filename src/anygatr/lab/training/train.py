@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from anygatr.lab.system.cores import cores
 from anygatr.lab.system.terminal import Terminal
 from anygatr.lab.training.blindness import warn_of_blindness
 from anygatr.lab.training.evaluate import baselines_of, measured, show_baselines, show_errors
+from anygatr.lab.training.exact_cost import exact_cost
 from anygatr.lab.training.guard import interruptible, owned_by_first
 from anygatr.lab.training.log import MetricsLog, Watch, progress_bar, unwatched
 from anygatr.lab.training.metrics import summary
@@ -67,6 +69,8 @@ def _train(config: TrainConfig, ranks: Ranks) -> dict[str, Any]:
     recipe = config.recipe(config.model, config.seed, config.size, origin, kind.preset, len(train), kind.patience)
     out, execution = Path(config.out), {"ranks": ranks.count, "accumulate": config.accumulate}
     warn_of_blindness(recipe, Task.of(data))
+    if (cost := exact_cost(partial(build, Task.of(data), recipe), int(train.counts.max()), training=True)) is not None:
+        console.print(str(cost), highlight=False, soft_wrap=True)
     with owned_by_first(out, ranks):
         threads = config.threads or ranks.first(lambda: threads_of(out))
         set_threads(threads or (best_threads(recipe, train) if ranks.count == 1 else cores() // ranks.on_this_machine or 1))
