@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md and its figures from the committed rows under results/.
+"""Write docs/reproduction.md with its figures, and a table of docs/which-algebra.md, from the rows under results/.
 
 python -m benchmarks.nbody.write_page
 """
@@ -6,10 +6,14 @@ python -m benchmarks.nbody.write_page
 from benchmarks.harness.files import PICTURES, ROOT, put
 from benchmarks.memory.rows import complete, complete_paper_size
 from benchmarks.nbody.reproduction.ablations import VARIANTS
+from benchmarks.nbody.reproduction.decided import FIGURE as DECIDED_FIGURE
+from benchmarks.nbody.reproduction.decided import Decided, algebra_table
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 from benchmarks.nbody.reproduction.figures import ablations, error_against_data
 from benchmarks.nbody.reproduction.page import FIGURE, page
 from benchmarks.nbody.reproduction.results import PAPER_SIZE, Results, keep_rows
+
+START, END = "<!-- decided -->", "<!-- end of decided -->"
 
 
 def main() -> None:
@@ -23,9 +27,18 @@ def main() -> None:
     docs = ROOT / "docs"
     PICTURES.mkdir(exist_ok=True)
     error_against_data(results.rows["figure"], EXPERIMENTS["figure"].models, docs / FIGURE)
+    decided = results.decided
+    error_against_data(decided.rows, decided.models, docs / DECIDED_FIGURE, decided.lines)
     ablations(results.rows["variants"], EXPERIMENTS["variants"].models, docs / VARIANTS)
     put(docs / "reproduction.md", page(results))
+    put(docs / "which-algebra.md", with_table((docs / "which-algebra.md").read_text(), decided))
     print(docs / "reproduction.md")
+
+
+def with_table(page: str, decided: Decided) -> str:
+    """The page on which algebra to choose with the table of these rows between its marks."""
+    before, rest = page.split(START)
+    return f"{before}{START}\n{algebra_table(decided)}\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":

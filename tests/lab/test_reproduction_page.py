@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from math import ceil, log
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from anygatr.lab.config.commands import CompareConfig, TrainConfig
 from anygatr.lab.report.row_files import PACKED, ROWS, pack_rows, read_rows, unpack_rows
 from anygatr.lab.report.rows import ResultRow, load
 from benchmarks.nbody.reproduction.claims import Claim, claims, compare
+from benchmarks.nbody.reproduction.decided import Decided
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
 from benchmarks.nbody.reproduction.page import OFFICIAL, page
 from benchmarks.nbody.reproduction.results import Results, keep_rows
+from benchmarks.nbody.write_page import with_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,8 +45,40 @@ def nothing() -> dict[str, tuple[ResultRow, ...]]:
 def test_the_page_is_what_the_committed_rows_say():
     found = page(Results.read(ROOT))
     assert found == (ROOT / "docs/reproduction.md").read_text(), "run: python -m benchmarks.nbody.write_page"
-    for picture in ("reproduction-nbody.svg", "reproduction-ablations.svg"):
+    for picture in ("reproduction-nbody.svg", "reproduction-ablations.svg", "reproduction-decided.svg"):
         assert (ROOT / "docs/img" / picture).exists()
+
+
+def test_the_table_of_algebras_is_what_the_committed_rows_say():
+    shown = (ROOT / "docs/which-algebra.md").read_text()
+    assert with_table(shown, Decided.read(ROOT)) == shown, "run: python -m benchmarks.nbody.write_page"
+
+
+def test_models_trained_until_they_are_done_are_in_charge():
+    """Whatever the short runs say; and what is open names the runs that would decide it."""
+    baselines = {"transformer": 9.0, "se3_transformer": 5.0, "segnn": 4.0}
+    as_claimed = {"iP": 1.0, "C": 1.1, "E": 2.0, "P": 20.0} | baselines
+    opposite = rows({model: 1 / error for model, error in as_claimed.items()})
+    judged = claims(nothing() | {"figure": opposite, "decided": rows(as_claimed)})
+    errors = [claim for claim in judged if claim.experiment == "decided"]
+    assert [claim.verdict for claim in errors[:5]] == ["agree"] * 5
+    assert all(claim.runs == {} for claim in errors[:5])
+    one_seed = tuple(r for r in rows(as_claimed) if r.seed == 0 and r.model != "segnn" and r.size in (100, 1000, 10000))
+    ahead, baseline, enough = claims(nothing() | {"decided": one_seed})[:3]
+    assert (ahead.verdict, ahead.runs) == ("not yet decided", {"E": 1, "iP": 1, "C": 1})
+    assert (baseline.verdict, baseline.runs["segnn"]) == ("not run yet", 3)
+    assert enough.runs == {"transformer": 2, "se3_transformer": 2, "segnn": 3, "E": 2, "iP": 2, "C": 2}
+
+
+def test_an_interval_says_how_many_more_factors_it_needs():
+    """Factors around 1.1 that spread by as much: the interval has to shrink by as much as it overlaps."""
+    better = [row("b", 100, seed, 1.0) for seed in range(4)]
+    worse = [row("a", 100, seed, error) for seed, error in enumerate((0.9, 1.0, 1.2, 1.3))]
+    comparison = compare(worse, better, "a over b")
+    low, high = log(comparison.factor.low), log(comparison.factor.high)
+    assert comparison.verdict == "not yet decided"
+    assert comparison.more == ceil(4 * ((high - low) / (high + low)) ** 2) - 4 > 0
+    assert comparison.runs == {"a": comparison.more, "b": comparison.more}
 
 
 def test_another_row_gives_another_page(tmp_path):

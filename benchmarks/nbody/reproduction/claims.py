@@ -6,6 +6,7 @@ these factors with its 95 % interval. A claim needs at least three factors in ea
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, log
 
 from anygatr.lab.report.palette import looks
 from anygatr.lab.report.rows import ComparisonResults, ResultRow
@@ -21,9 +22,26 @@ SAME = 1.25
 """Errors within this factor of each other count as the same."""
 MATCH = 1.1
 """An error up to this many times another still matches it."""
-FEW, MANY = (100, 300, 1000), (3000, 10000)
-"""Training samples at which data are scarce, and at which they suffice."""
+PAST = 1_000_000
+"""Quotients beyond which it makes no sense to count those that an interval would need."""
 BASELINES = ("transformer", "se3_transformer", "segnn")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An experiment in which errors were measured against training samples."""
+
+    experiment: str
+    few: tuple[int, ...]
+    """Training samples at which data are scarce."""
+    many: tuple[int, ...]
+    """Training samples at which they suffice."""
+    falls: tuple[tuple[int, int], ...]
+    """Few samples and many more, between which the error of a model falls if data limit it."""
+
+
+SHORT = Budget("figure", (100, 300, 1000), (3000, 10000), ((100, 3000), (300, 10000)))
+DECIDED = Budget("decided", (100, 1000), (10000,), ((100, 1000), (1000, 10000)))
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,8 @@ class Comparison:
     high: float = float("inf")
     failed: int = 0
     """Runs of the first thing that did not end with a finite error."""
+    models: tuple[tuple[str, int], ...] = ()
+    """Those whose runs make a factor, and how many runs each of them has."""
 
     @property
     def verdict(self) -> str:
@@ -54,6 +74,26 @@ class Comparison:
         if self.low <= low and high <= self.high:
             return "agree"
         return "disagree" if high < self.low or low > self.high else "not yet decided"
+
+    @property
+    def more(self) -> int:
+        """Factors that would decide it: up to the least number, then as many as make the interval narrow enough."""
+        if self.verdict in ("agree", "disagree"):
+            return 0
+        if self.count < ENOUGH or self.factor is None or self.factor.low is None or self.factor.high is None:
+            return max(ENOUGH - self.count, 1)
+        half = log(self.factor.high / self.factor.low) / 2
+        limits = [limit for limit in (self.low, self.high) if 0 < limit < float("inf")]
+        nearest = min(abs(log(self.factor.value / limit)) for limit in limits)
+        return min(max(1, ceil(self.count * (half / max(nearest, 1e-9)) ** 2) - self.count), PAST)
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """Runs of each model that are missing for that."""
+        if self.count >= ENOUGH or not self.more:
+            return {model: self.more for model, _ in self.models}
+        missing = {model: max(0, ENOUGH - present) for model, present in self.models}
+        return missing if any(missing.values()) else dict.fromkeys(missing, self.more)
 
     def __str__(self) -> str:
         failed = f"{count(self.failed, 'run')} failed" if self.failed else ""
@@ -82,6 +122,18 @@ class Claim:
                 return verdict
         return "agree"
 
+    @property
+    def runs(self) -> dict[str, int]:
+        """Runs of each model that would decide what is open; none where what stands in the way is a measured fact."""
+        settled = any(comparison.verdict == "disagree" for comparison in self.only_if)
+        if self.verdict not in ("not yet decided", "not run yet") or settled:
+            return {}
+        missing: dict[str, int] = {}
+        for comparison in (*self.comparisons, *self.only_if):
+            for model, number in comparison.runs.items():
+                missing[model] = max(missing.get(model, 0), number)
+        return {model: number for model, number in missing.items() if number}
+
 
 def mse(row: ResultRow) -> float | None:
     """The mean squared error on the evaluation set."""
@@ -89,15 +141,28 @@ def mse(row: ResultRow) -> float | None:
 
 
 def compare(
-    worse: Iterable[ResultRow], better: Iterable[ResultRow], label: str, read: Read = mse, **wanted: float
+    worse: Iterable[ResultRow],
+    better: Iterable[ResultRow],
+    label: str,
+    read: Read = mse,
+    models: tuple[str, ...] = (),
+    **wanted: float,
 ) -> Comparison:
     """Rows against rows with the same size and seed."""
-    worse = tuple(worse)
+    worse, better = tuple(worse), tuple(better)
+    names = models or tuple(dict.fromkeys(row.model for row in (*worse, *better)))
     reference = {(row.size, row.seed): read(row) for row in better if row.is_ok}
     pairs = [(read(row), reference.get((row.size, row.seed))) for row in worse if row.is_ok]
     found = spread(a / b for a, b in pairs if a is not None and b)
     failed = sum(not row.is_ok for row in worse)
-    return Comparison(label, interval(found) if found else None, len(found) if found else 0, failed=failed, **wanted)  # type: ignore[arg-type]
+    factor, factors = (interval(found), len(found)) if found else (None, 0)
+    return Comparison(label, factor, factors, failed=failed, models=_present(names, (*worse, *better)), **wanted)
+
+
+def _present(models: Iterable[str], rows: Iterable[ResultRow]) -> tuple[tuple[str, int], ...]:
+    """How many runs each model has."""
+    found = [row.model for row in rows]
+    return tuple((model, found.count(model)) for model in models)
 
 
 def of(rows: Rows, model: str, sizes: Sequence[int] = ()) -> Rows:
@@ -112,40 +177,52 @@ def name(model: str) -> str:
 
 
 def claims(found: dict[str, Rows], worst: float = float("inf")) -> list[Claim]:
-    """Every claim, judged by the rows of the experiments by name; in bfloat16 no error counts as more than `worst`."""
-    return [*_figure(found["figure"]), *_costs(found["short"]), *_ablations(found, worst)]
+    """Every claim, judged by the rows of the experiments by name; in bfloat16 no error counts as more than `worst`.
+
+    Errors are judged by the models that were trained until they were done, where there are rows of them.
+    """
+    decided = found.get(DECIDED.experiment, ())
+    figure = _figure(decided, DECIDED) if decided else _figure(found["figure"], SHORT)
+    return [*figure, *_costs(found["short"]), *_ablations(found, worst)]
 
 
-def _figure(rows: Rows) -> list[Claim]:
+def _figure(rows: Rows, budget: Budget) -> list[Claim]:
     def against(
         worse: Iterable[str], better: Iterable[str], sizes: Sequence[int] = (), **more: object
     ) -> tuple[Comparison, ...]:
         return tuple(
-            compare(of(rows, w, sizes), of(rows, b, sizes), f"{name(w)} over {name(b)}", **more)  # type: ignore[arg-type]
+            compare(
+                of(rows, w, sizes),
+                of(rows, b, sizes),
+                f"{name(w)} over {name(b)}",
+                models=(w, b),
+                **more,  # type: ignore[arg-type]
+            )
             for w in worse
             for b in better
         )
 
     def learns_from_data(models: Iterable[str]) -> tuple[Comparison, ...]:
-        return tuple(_fall(of(rows, m), f"{name(m)} with few samples over ten times as many and more") for m in models)
+        said = "with few samples over ten times as many and more"
+        return tuple(_fall(of(rows, m), f"{name(m)} {said}", m, budget) for m in models)
 
-    best = ("iP", "C")
+    best, few, named = ("iP", "C"), budget.few, budget.experiment
     return [
         Claim(
             "iP- and C-GATr are more sample efficient than E-GATr",
-            "figure",
-            against("E", best, FEW),
+            named,
+            against("E", best, few),
             learns_from_data("E"),
         ),
-        Claim("... and than all baselines", "figure", against(BASELINES, best, FEW), learns_from_data(BASELINES)),
+        Claim("... and than all baselines", named, against(BASELINES, best, few), learns_from_data(BASELINES)),
         Claim(
             "With enough data E-, iP- and C-GATr match or outperform SE(3)-Transformer, SEGNN and Transformer",
-            "figure",
-            against(BASELINES, ("E", *best), MANY, low=1 / MATCH),
+            named,
+            against(BASELINES, ("E", *best), budget.many, low=1 / MATCH),
         ),
-        Claim("P-GATr does not perform well: behind iP- and C-GATr", "figure", against("P", best)),
-        Claim("... and behind E-GATr", "figure", against("P", "E")),
-        Claim("E-GATr overfits faster (evaluation over training error)", "figure", against("E", best, FEW, read=_gap)),
+        Claim("P-GATr does not perform well: behind iP- and C-GATr", named, against("P", best)),
+        Claim("... and behind E-GATr", named, against("P", "E")),
+        Claim("E-GATr overfits faster (evaluation over training error)", named, against("E", best, few, read=_gap)),
     ]
 
 
@@ -201,13 +278,14 @@ def _ablations(found: dict[str, Rows], worst: float) -> list[Claim]:
     ]
 
 
-def _fall(rows: Rows, label: str) -> Comparison:
+def _fall(rows: Rows, label: str, model: str, budget: Budget) -> Comparison:
     """By what factor the error falls from few to many samples, seed by seed."""
     errors = {(row.size, row.seed): mse(row) for row in rows if row.is_ok}
-    pairs = [((few, seed), (many, seed)) for few, many in zip(FEW, MANY, strict=False) for seed in {s for _, s in errors}]
-    factors = ((errors.get(few), errors.get(many)) for few, many in pairs)
-    found = spread(a / b for a, b in factors if a is not None and b)
-    return Comparison(label, interval(found) if found else None, len(found) if found else 0, low=MATCH)
+    pairs = [((few, seed), (many, seed)) for few, many in budget.falls for seed in sorted({s for _, s in errors})]
+    both = ((errors.get(few), errors.get(many)) for few, many in pairs)
+    found = spread(a / b for a, b in both if a is not None and b)
+    factor, factors = (interval(found), len(found)) if found else (None, 0)
+    return Comparison(label, factor, factors, low=MATCH, models=((model, factors),))
 
 
 def _gap(row: ResultRow) -> float | None:

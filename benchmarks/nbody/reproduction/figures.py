@@ -1,6 +1,6 @@
 """The pictures of docs/reproduction.md, drawn from rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,6 +16,7 @@ from benchmarks.nbody.reproduction.claims import Rows, name, of
 MARKERS = {
     "circle": "o", "x": "X", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "pentagon": "p",
 }  # fmt: skip
+DASHES = (":", "--", "-.")
 TITLES = {"mse": "mean", "trimmed": "mean of the best 99 % of samples", "median": "median"}
 
 
@@ -23,8 +24,13 @@ WIDE = 20
 """From this quotient of its ends on, an axis has room for a few ticks in a decade only."""
 
 
-def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
-    """Evaluation error against training samples, as in the paper's figure; bars span the seeds."""
+def error_against_data(
+    rows: Rows, models: Sequence[str], path: Path, lines: Callable[[str], Mapping[str, float]] = lambda metric: {}
+) -> None:
+    """Evaluation error against training samples, as in the paper's figure; bars span the seeds, `lines` are across.
+
+    lines  errors of other predictors by name, given the metric
+    """
     figure, axes = _figure(12.5, 4.2, columns=len(TITLES))
     axes[1].sharey(axes[0])
     for ax, (metric, title) in zip(axes, TITLES.items(), strict=True):
@@ -39,6 +45,8 @@ def error_against_data(rows: Rows, models: Sequence[str], path: Path) -> None:
             bars = [[max(p.mean - p.low, 0) for _, p in known], [max(p.high - p.mean, 0) for _, p in known]]
             line = ":" if look.dash == "dot" else "-"
             ax.errorbar(x, y, bars, color=look.colour, marker=MARKERS[look.symbol], ls=line, ms=5, lw=1.5, label=look.label)
+        for (said, height), dash in zip(lines(metric).items(), DASHES, strict=False):
+            ax.axhline(height, color="#777777", ls=dash, lw=1, label=said)
         ax.set(xscale="log", yscale="log", xlabel="training samples", title=title)
         _plain_ticks(ax.yaxis)
     axes[0].set_ylabel("squared error per coordinate")

@@ -6,7 +6,8 @@ from anygatr.lab.report.rows import ResultRow
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import number, times
 from benchmarks.nbody.reproduction.ablations import ablation_section, past_section
-from benchmarks.nbody.reproduction.claims import MATCH, Rows, claims, compare, name, of
+from benchmarks.nbody.reproduction.claims import MATCH, Claim, Rows, claims, compare, name, of
+from benchmarks.nbody.reproduction.decided import decided_section
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, QUICK, UNIT, quick_commands
 from benchmarks.nbody.reproduction.results import Results
 from benchmarks.nbody.reproduction.tables import error, progress, steps, table, values
@@ -26,6 +27,7 @@ def page(results: Results) -> str:
     parts = [
         _head(),
         _claims(results),
+        decided_section(results.decided),
         _figure(results),
         _quick(results),
         ablation_section(results),
@@ -40,16 +42,16 @@ def _head() -> str:
 # The paper's n-body results, reproduced
 
 Every measured number on this page is computed from the rows committed under `results/` by
-`python -m benchmarks.nbody.write_page`, the verdicts included. The budget is small, minutes of one core per run and far
-fewer steps than the paper's: agreement says that the effect is already visible here, disagreement that it is not visible *at
-this budget*. What is unfinished is said to be.
+`python -m benchmarks.nbody.write_page`, the verdicts included. Claims about errors are judged by models that were trained
+until they were done, by one rule for all; those about cost, initialisation, norms and precision by shorter runs, minutes of
+one core each. Both are far fewer steps than the paper's. Where something is open, what it would take stands beside it.
 """
 
 
 def _claims(results: Results) -> str:
     judged = claims(results.rows, results.trivial)
     rows = [
-        (c.says, "<br>".join(map(str, (*c.comparisons, *c.only_if))), f"**{c.verdict}**", f"[{c.experiment}](#commands)")
+        (c.says, "<br>".join(map(str, (*c.comparisons, *c.only_if))), _verdict(c, results), f"[{c.experiment}](#commands)")
         for c in judged
     ]
     return f"""
@@ -60,10 +62,22 @@ seed; it is the geometric mean of these quotients with its 95 % interval. A clai
 from three quotients on; nothing corrects for how many claims there are. Being ahead with few samples is called sample
 efficiency only where the other model's error does fall with more of them, by more than {MATCH}×: where it does not, the
 budget and not the data limits it, and the factor tells who learns faster. An error in bfloat16 that is larger than that of a
-model that learned nothing counts as that.
+model that learned nothing counts as that. What an open claim would take are the runs up to three quotients, or those
+that would make the interval narrow enough if it narrows as it does for independent runs, at the median core hours of the
+runs there are, and at the cap for models that have none.
 
 {table(("the paper says", "measured", "verdict", "experiment"), rows)}
 """
+
+
+def _verdict(claim: Claim, results: Results) -> str:
+    """The verdict and, of an open claim, the runs that would decide it and their core hours."""
+    if not claim.runs:
+        open_still = claim.verdict == "not yet decided"
+        return f"**{claim.verdict}**" + (": data do not limit these models at this budget" if open_still else "")
+    hours = sum(number * results.hours(claim.experiment, model) for model, number in claim.runs.items())
+    runs = ", ".join(f"{number:,} {name(model)}" for model, number in claim.runs.items())
+    return f"**{claim.verdict}**: {hours:,.1f} core hours for runs of {runs}"
 
 
 def _figure(results: Results) -> str:
@@ -73,7 +87,7 @@ def _figure(results: Results) -> str:
         for model in experiment.models
     ]
     return f"""
-## Error against training samples
+## Fewer steps
 
 Several clusters, 16 bodies, one small budget for all: {steps(rows)}, batches of 16 and one schedule of learning rates,
 which was not tuned per model; where steps are fewer, they cost most, and all runs take minutes. The GATrs have 4 blocks, 8
@@ -126,7 +140,7 @@ def _short(results: Results) -> str:
         errors = (error(of(rows, m, (size,)), "eval", "mse") for size in experiment.sizes)
         ratio = compare(of(rows, m), of(results.rows["figure"], m), "").factor
         lines.append((name(m), *errors, times(ratio) if ratio else "–"))
-    return f"""### Fewer steps
+    return f"""### A third of these steps
 
 The same with {steps(rows)}: mean squared errors, and how many times those of the longer runs they are.
 {progress(experiment, rows)}
@@ -216,6 +230,8 @@ def _made(results: Results) -> str:
     lines = [*dict.fromkeys(experiment.data for experiment in EXPERIMENTS.values()), ""]
     for key, experiment in EXPERIMENTS.items():
         lines += [f"# {key}: {progress(experiment, results.rows[key])}", experiment.command, ""]
+    lines += ["# decided: the rows of results/nbody-decided; closed forms first", "python -m benchmarks.nbody.decide closed"]
+    lines += ["python -m benchmarks.nbody.decide train", ""]
     lines += ["# the quick regression, with the reference files in data/nbody-quick"]
     lines += [command for model in QUICK for command in quick_commands(model)]
     text = "\n".join(lines)

@@ -3,12 +3,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from anygatr.lab.report.row_files import ROWS, pack_rows
 from anygatr.lab.report.rows import load
 from anygatr.lab.training.guard import owned
-from benchmarks.nbody.reproduction.claims import Rows, rows_of
+from benchmarks.nbody.reproduction.claims import DECIDED, Rows, rows_of
+from benchmarks.nbody.reproduction.decided import Decided
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 
 PAPER_SIZE = "results/nbody-paper-size.json"
@@ -23,6 +25,8 @@ class Results:
     cost: list[dict[str, Any]]
     trivial: float
     """The error of a model that learned nothing."""
+    decided: Decided
+    """Models trained until they are done."""
 
     @classmethod
     def read(cls, root: Path) -> "Results":
@@ -37,7 +41,17 @@ class Results:
             found[key] = tuple(row for row in rows_of(loaded) if row.model in experiment.models)
         quick = {path.stem: json.loads(path.read_text()) for path in sorted((root / "results/quick").glob("*.json"))}
         cost = root / PAPER_SIZE
-        return cls(found, quick, json.loads(cost.read_text()) if cost.exists() else [], min(trivial, default=float("inf")))
+        decided = Decided.read(root)
+        found[DECIDED.experiment] = decided.rows
+        costs = json.loads(cost.read_text()) if cost.exists() else []
+        return cls(found, quick, costs, min(trivial, default=float("inf")), decided)
+
+    def hours(self, experiment: str, model: str) -> float:
+        """The median core hours of a run of a model in an experiment."""
+        if experiment == DECIDED.experiment:
+            return self.decided.hours(model)
+        found = [row.value("seconds") or 0.0 for row in self.rows[experiment] if row.model == model]
+        return median(found) / 3600 if found else 0.0
 
 
 def keep_rows(directory: Path) -> None:
