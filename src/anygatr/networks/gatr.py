@@ -31,8 +31,9 @@ class GATr(nn.Module):
     `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
     token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
-    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
-    with the same variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published,
+    "balanced", with the same variance behind every layer, or "near", as published but with heads that begin with near tokens.
+    With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
     `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours`
     nearest tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config`
     keeps the arguments.
@@ -104,6 +105,9 @@ class GATr(nn.Module):
         self.linear_out = EquiLinear(geometry, hidden, outputs)
         if init == "balanced":
             self._balance()
+        if init == "near":
+            for block in self.blocks:
+                block.attention.start_near()  # type: ignore[operator, union-attr]
 
     def forward(
         self,
