@@ -196,15 +196,18 @@ def test_a_missing_second_derivative_is_seen():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_delicate_sums_are_float32_under_autocast(name, dtype, rng):
-    """Norms, products, distances and indefinite inner products give the same numbers; linear maps do not."""
+    """Norms, products, distances and indefinite inner products give the same numbers, and linear maps of squared points."""
     geo = geometry(name)
     x, s = torch.randn(geo.algebra.dim, 5, 8, generator=rng), torch.randn(5, 8, generator=rng)
-    norm, products, linear = LayerNorm(geo), Products(geo), EquiLinear(geo, Width(8, 8), WIDTH)
+    norm, products, linear = LayerNorm(geo), Products(geo), EquiLinear(geo, Width(8, 8), WIDTH, delicate=False)
     parts, batch = 2 * len(geo.products), Batch(torch.ones(1), x[..., :0], scalars=s[..., :0])
     attend = Attend(geo, heads=2, key_heads=1, head=WIDTH)
     calls = [lambda: norm(x, s)[0], lambda: norm(x, s)[1], lambda: products(x.repeat(1, 1, parts), batch.reference)]
     if attend.op.precise:  # that of E and P is a sum of squares: no cancellation
         calls += [lambda: attend(x, s, batch)[0], lambda: attend(x, s, batch)[1]]
+    if geo.precise:
+        delicate = EquiLinear(geo, Width(8, 8), WIDTH)
+        calls += [lambda: delicate(x, s)[0], lambda: delicate(x, s)[1]]
     with torch.no_grad():
         for call in calls:
             expected = call()

@@ -1,6 +1,6 @@
 """How C-GATr starts to learn: seeds, starts, norms and bfloat16 on n-body data, all at one small budget.
 
-    python -m benchmarks.numerics.learning [--seeds 10] [--variants C C,init=kaiming] [--precisions 32 bf16]
+    python -m benchmarks.numerics.learning [--seeds 10] [--variants C C,init=kaiming] [--precisions 32 bf16] [--start near]
 
 Appends a row for each finished run to results/numerics-learning.jsonl and prints a table; what has a row is not run again.
 Models are chosen by validation error; the evaluation set is not looked at. Runs are in runs/numerics.
@@ -19,6 +19,7 @@ import torch
 
 from anygatr import lab
 from anygatr.lab.cli import main as anygatr
+from anygatr.nn.init import STARTS
 from benchmarks.harness.files import RESULTS
 
 ROWS = RESULTS / "numerics-learning.jsonl"
@@ -37,11 +38,20 @@ def commit() -> str:
     return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def train(variant: str, precision: str, seed: int) -> Row:
+def train(variant: str, precision: str, seed: int, start: str = "paper") -> Row:
     """One run and its row."""
-    out = f"runs/numerics/{variant}-{precision}-{seed}"
-    settings = {"data": DATA, "model": variant, "precision": precision, "unit": 0.25, "threads": 1, "seed": seed}
-    key = {"model": variant, "precision": precision, "seed": seed, "commit": commit(), "machine": platform.processor()}
+    out = f"runs/numerics/{variant}-{start}-{precision}-{seed}"
+    settings = {
+        "data": DATA,
+        "model": variant,
+        "precision": precision,
+        "unit": 0.25,
+        "threads": 1,
+        "seed": seed,
+        "init": start,
+    }
+    key = {"model": variant, "start": start, "precision": precision, "seed": seed, "commit": commit()}
+    key |= {"machine": platform.processor()}
     try:
         found = lab.train(**settings, **BUDGET, validate_every=100, preset="figure", out=out)  # type: ignore[arg-type]
     except ValueError as error:
@@ -51,13 +61,18 @@ def train(variant: str, precision: str, seed: int) -> Row:
 
 def table(found: list[Row]) -> str:
     """Median over seeds, and the worst seed over it."""
-    lines = ["| model | precision | seeds | median | worst / median |", "|---|---|---|---|---|"]
-    for variant, precision in dict.fromkeys((row["model"], row["precision"]) for row in found):
-        own = [row["validation"] for row in found if (row["model"], row["precision"]) == (variant, precision)]
+    lines = ["| model | start | precision | seeds | median | worst / median |", "|---|---|---|---|---|---|"]
+    for key in dict.fromkeys(map(_kind, found)):
+        own = [row["validation"] for row in found if _kind(row) == key]
         errors = [float("inf") if error is None else error for error in own]
         middle = statistics.median(errors)
-        lines.append(f"| {variant} | {precision} | {len(errors)} | {middle:.5f} | {max(errors) / middle:.2f} |")
+        lines.append(f"| {' | '.join(key)} | {len(errors)} | {middle:.5f} | {max(errors) / middle:.2f} |")
     return "\n".join(lines)
+
+
+def _kind(row: Row) -> tuple[str, str, str]:
+    """What seeds are compared within; the first rows had one start and do not say so."""
+    return row["model"], row.get("start", "paper"), row["precision"]
 
 
 def main() -> None:
@@ -65,6 +80,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--variants", nargs="+", default=["C", "C,init=kaiming"])
     parser.add_argument("--precisions", nargs="+", default=["32", "bf16"])
+    parser.add_argument("--start", default="paper", choices=STARTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     if not Path(DATA).exists():
@@ -72,10 +88,9 @@ def main() -> None:
             ["data", "nbody", "--out", DATA, "--train", "1000", "--val", "500", "--eval", "100", "--generalization", "10"]
         )
     for seed, variant, precision in product(range(args.seeds), args.variants, args.precisions):
-        key = {"model": variant, "precision": precision, "seed": seed}
-        if any(all(row[name] == value for name, value in key.items()) for row in rows()):
+        if any((*_kind(row), row["seed"]) == (variant, args.start, precision, seed) for row in rows()):
             continue
-        row = train(variant, precision, seed)
+        row = train(variant, precision, seed, args.start)
         with ROWS.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"finished {variant} {precision} seed {seed}: {row['validation']}", flush=True)

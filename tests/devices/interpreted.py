@@ -147,6 +147,22 @@ def test_autocast_sums_in_float32():
     assert found < 3e-3
 
 
+def test_squared_points_stay_in_float32_under_autocast():
+    """Values and gradients of a precise map are those without autocast; those of E are rounded."""
+    errors = {}
+    for name in ("C", "E"):
+        geo = geometry(name, 1)
+        layer, given = EquiLinear(geo, WIDTH, WIDTH), [t.requires_grad_() for t in stream(geo, dtype=torch.float32)]
+        found = []
+        for backend in ("triton", "torch"):
+            with anygatr.backend(backend), torch.autocast("cpu", torch.float16, enabled=backend == "triton"):
+                made = execute(layer, *given)
+            grads = torch.autograd.grad([y.float().square().sum() for y in made], [*given, layer.weight])
+            found.append([*made, *grads])
+        errors[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*found, strict=True))
+    assert errors["C"] < 1e-5 < 1e-4 < errors["E"]
+
+
 def test_second_derivatives():
     geo = geometry("E", 2)
     layer, (x, s) = MLP(geo, Width(1, 1)).double(), stream(geo, (2,), Width(1, 1))

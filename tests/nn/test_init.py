@@ -105,3 +105,22 @@ def test_the_input_layer_does_not_copy_its_channel():
     assert geo.init == "identity"
     assert antisymmetric(net.linear_in) > 0.01
     assert antisymmetric(EquiLinear(geo, Width(1, 0), Width(4, 0), bias=False)) < 1e-5
+
+
+@pytest.mark.parametrize(("start", "least", "most"), [("near", 0.85, 1.0), ("paper", 0.2, 0.8)])
+def test_heads_of_the_near_start_prefer_near_tokens(start, least, most):
+    """In C the random weights that queries and keys give points decide it for the paper's start."""
+    geo = geometry("C", init="kaiming")
+    points = 3 * torch.randn(24, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given = (geo.basis.enter @ geo.embed_point(points).T).unsqueeze(-1), points.new_zeros(24, 0)
+    distances = torch.cdist(points, points).square()
+    nearness = distances.mean(-1, keepdim=True) - distances
+    found = []
+    for seed in range(10):
+        torch.manual_seed(seed)
+        net = GATr(geo, Width(1, 0), Width(8, 8), Width(1, 0), blocks=1, heads=4, init=start).double().requires_grad_(False)
+        attention = net.blocks[0].attention
+        x, s = attention.qkv(*net.blocks[0].norm(*net.linear_in(*given)))
+        q, k, _ = attention.attend.op.rows((x, s), (*attention.attend.log_weights, *attention.attend.tables))
+        found += ((torch.einsum("nhf,mf->hnm", q, k.squeeze(1)) * nearness).sum((1, 2)) > 0).tolist()
+    assert least <= sum(found) / len(found) <= most

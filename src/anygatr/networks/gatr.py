@@ -13,6 +13,7 @@ from anygatr.execution import execute
 from anygatr.networks import border
 from anygatr.networks.config import arguments
 from anygatr.networks.regions import compile_regions
+from anygatr.nn.attention import SelfAttention
 from anygatr.nn.block import Block, CrossBlock
 from anygatr.nn.init import INPUT, STARTS
 from anygatr.nn.linear import EquiLinear
@@ -33,9 +34,9 @@ class GATr(nn.Module):
     `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
     token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
     `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
-    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, or "balanced",
-    with the same variance behind every layer. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as
-    `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours`
+    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, "balanced", with the
+    same variance behind every layer, or "near", as published but with heads that begin with near tokens. With `stored`, x and
+    y are on the blades of the stream (`geometry.basis`), as `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours`
     nearest tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config`
     keeps the arguments.
     """
@@ -182,17 +183,17 @@ MOST = 2**20
 
 
 def start(net: nn.Module, init: str, blocks: int) -> None:
-    """How the weights of a network begin; a balanced one has the same variance behind every layer.
+    """How the weights of a network begin: as published, with the same variance behind every layer, or with near tokens.
 
-    The stream, to which each of so many blocks adds as much, is divided by their number at the end.
+    The stream of a balanced one, to which each of so many blocks adds as much, is divided by their number at the end.
     """
     if init not in STARTS:
         raise ValueError(f"init={init!r} is unknown; choose from {', '.join(map(repr, STARTS))}")
-    if init == "paper":
-        return
     for layer in net.modules():
-        if isinstance(layer, EquiLinear):
+        if init == "balanced" and isinstance(layer, EquiLinear):
             layer.balance(1 / max(blocks, 1) if layer is net.linear_out else 1.0)
+        if init == "near" and isinstance(layer, SelfAttention):
+            layer.start_near()
 
 
 def recomputing(layer: nn.Module, *arguments: Any) -> Stream:

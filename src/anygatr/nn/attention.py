@@ -1,6 +1,7 @@
 """Self- and cross-attention: queries, keys and values from linear layers, heads compared and mixed, a linear layer out."""
 
 from dataclasses import replace
+from math import sqrt
 
 import torch
 from jaxtyping import Float
@@ -98,13 +99,22 @@ class SelfAttention(nn.Module):
         self.geometry, self.inputs = geometry, width
         head = head_width(width, heads) if head is None else head
         groups = (heads, 1, 1) if multi_query else (heads,) * 3
-        self.qkv = EquiLinear(geometry, width, head * sum(groups))
+        self.qkv = EquiLinear(geometry, width, head * sum(groups), delicate=False)
         seeing = sum(groups) if values_see_inputs else groups[0] + groups[1]
         again = Width(reinsert, reinsert_s)
-        self.again = EquiLinear(geometry, again, head * seeing, bias=False) if any(again) else None
+        self.again = EquiLinear(geometry, again, head * seeing, False, delicate=False) if any(again) else None
         self.norm = LayerNorm(geometry, sum(groups)) if inner_norm else None
         self.attend = Attend(geometry, heads, groups[1], head, rope, sparse=sparse)
-        self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
+        self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,), delicate=False)
+
+    @torch.no_grad()
+    def start_near(self, near: init.Near = init.NEAR) -> None:
+        """Make the queries of a new layer alike to its keys, so that every head begins with near tokens."""
+        heads, channels = self.attend.heads, self.attend.head.mv
+        sizes = heads * channels, self.attend.key_heads * channels
+        queries, keys = self.qkv.weight[: sum(sizes)].split(sizes)
+        own, theirs = near.gain * sqrt(1 - near.share), near.gain * sqrt(near.share)
+        queries.mul_(own).add_(keys.repeat(heads // self.attend.key_heads, 1, 1), alpha=theirs)
 
     def forward(self, x: Float[Tensor, "k *tokens c"], s: Float[Tensor, "*tokens c_s"], batch: Batch) -> Stream:
         """Every token attends to all real tokens of its sample, or to those that the batch says."""
@@ -126,10 +136,10 @@ class CrossAttention(nn.Module):
         self.geometry, self.inputs, self.condition = geometry, width, condition
         head = head_width(width, heads)
         key_heads = 1 if multi_query else heads
-        self.q = EquiLinear(geometry, width, head * heads)
-        self.kv = EquiLinear(geometry, condition, head * (2 * key_heads))
+        self.q = EquiLinear(geometry, width, head * heads, delicate=False)
+        self.kv = EquiLinear(geometry, condition, head * (2 * key_heads), delicate=False)
         self.attend = Attend(geometry, heads, key_heads, head, cross=True)
-        self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,))
+        self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,), delicate=False)
 
     def forward(
         self,

@@ -1,7 +1,11 @@
-"""How equivariant linear layers start: the paper's two schemes, every factor computed from the basis of maps; and balanced.
+"""How layers start: the paper's two schemes, with factors computed from the basis of maps, "balanced", and "near".
 
 The paper's layers give outputs of variance 1/3, those behind attention a hundredth of that. What an output needs several
 products for starts small then, as small times small. Balanced layers keep the variance throughout.
+
+"near" is the paper's start but for attention. The inner product of conformal points, -a b |x - y|^2 / 2, prefers far tokens
+where the weights a and b that queries and keys give them have opposite signs, and none where they are small: heads that
+start so have to unlearn it, and some networks never do. Queries that start like the keys prefer near tokens.
 """
 
 from dataclasses import dataclass
@@ -14,7 +18,7 @@ from torch import Tensor
 from anygatr.equivariance.solver import LinearBasis
 
 SCHEMES = ("kaiming", "identity")
-STARTS = ("paper", "balanced")
+STARTS = ("paper", "balanced", "near")
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,17 @@ def balancing(variant: Variant, scheme: str, share: float) -> Variant:
     balance = BALANCES[scheme]
     small = balance.attention / variant.gain if variant is SMALL else 1.0
     return Variant(gain=sqrt(3 * balance.variance * share) * small)
+
+
+@dataclass(frozen=True)
+class Near:
+    """Queries start as gain * (sqrt(1 - share) own weights + sqrt(share) those of the keys)."""
+
+    share: float = 0.5
+    gain: float = 4.0
+
+
+NEAR = Near()
 
 
 def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:

@@ -21,7 +21,7 @@ class EquiLinear(Layer):
 
     Scalars feed, and are fed by, the invariant blades: the scalar, and without mirrors the pseudoscalar where it has a
     square. The bias is on those and on the scalars. `variants` splits the output channels into equal parts, each with its
-    own start.
+    own start. Maps that are not `delicate` may use 16 bits under autocast even where the geometry's points need float32.
     """
 
     def __init__(
@@ -31,10 +31,11 @@ class EquiLinear(Layer):
         outputs: Width,
         bias: bool = True,
         variants: Sequence[init.Variant] = (init.DEFAULT,),
+        delicate: bool = True,
     ):
         basis = geometry.linear_basis
         plan = linear_plan(basis, geometry.basis)
-        super().__init__(Linear(plan))
+        super().__init__(Linear(plan, delicate and geometry.precise))
         self.geometry, self.inputs, self.outputs, self.invariant = geometry, inputs, outputs, plan.invariant
         invariants = len(plan.invariant)
         self.weight = nn.Parameter(torch.empty(outputs.mv, inputs.mv, len(basis)))

@@ -14,7 +14,7 @@ from torch.nn import functional
 from anygatr.equivariance.solver import LinearBasis
 from anygatr.ops.batch import Batch
 from anygatr.ops.op import Op, Tensors
-from anygatr.ops.precision import shortened
+from anygatr.ops.precision import autocast_type, lengthened, shortened, without_autocast
 from anygatr.spaces.stream_basis import StreamBasis
 
 # axes: k blades, m maps, e effective weights, j invariant blades, p entries
@@ -88,9 +88,13 @@ class LinearPlan:
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """y_o = sum_i sum_m w_oim W_m x_i, scalars mixed with the invariant blades: (x, s) -> (y, t)."""
+    """y_o = sum_i sum_m w_oim W_m x_i, scalars mixed with the invariant blades: (x, s) -> (y, t).
+
+    `precise` ones stay in float32 under autocast.
+    """
 
     plan: LinearPlan
+    precise: bool = False
 
     parameter_names = ("weight", "s_to_mv", "mv_to_s", "s_to_s", "bias_mv", "bias_s")
 
@@ -116,7 +120,14 @@ class Linear(Op):
 
     def run(self, values: Sequence[Tensor], parameters: Tensors, batch: Batch | None = None) -> tuple[Tensor, Tensor]:
         """One batched matrix product for blades that stay what they are, one for those that change; in autocast's type."""
+        if self.precise and autocast_type(values[0]) is not None:
+            with without_autocast(values[0]):
+                return self._run(lengthened(*values), parameters)
         x, s, *given = shortened(*values, *parameters)
+        return self._run((x, s), given)
+
+    def _run(self, values: Sequence[Tensor], given: Tensors) -> tuple[Tensor, Tensor]:
+        x, s = values
         weights, (sources, targets, outer, combinations) = LinearWeights(*given[:6]), given[6:]
         plan, tokens = self.plan, s.shape[:-1]
         c_out, c_in, _ = weights.mv.shape

@@ -139,9 +139,9 @@ class _Rule:
     def narrowed(self, needed: Reach, alive: Sequence[Reach]) -> Op:
         """The operation without what is dead."""
         match self.op:
-            case Linear(plan):
+            case Linear(plan) as op:
                 reads, writes = self._blades(alive[0].grades), self._blades(needed.grades)
-                return Linear(linear.narrowed(plan, reads, writes, needed.scalars))
+                return replace(op, plan=linear.narrowed(plan, reads, writes, needed.scalars))
             case Product(plan) as op:
                 reads, writes = self._blades(alive[0].grades), self._blades(needed.grades)
                 return replace(op, plan=product.narrowed(plan, reads, writes, bool(alive[1])))

@@ -225,6 +225,11 @@ class Geometry:
         return f"{'Pin' if mirrors else 'Spin'}({alg.p},{alg.q},{alg.r})" if self.symmetry == whole else "custom"
 
     @cached_property
+    def precise(self) -> bool:
+        """Whether points hold squares of coordinates, of which 16 bits would leave less than the distance of neighbours."""
+        return self.point == "null"
+
+    @cached_property
     def needs_reference(self) -> bool:
         """Whether a declared product is odd under mirrors, so that a pseudoscalar of the data has to multiply it."""
         return not all(_is_equivariant(product, self.symmetry) for product in self.products)

@@ -13,7 +13,7 @@ from anygatr.execution.triton.linear_tables import PackedTables, Widths, linear_
 from anygatr.execution.triton.norm_tables import norm_members
 from anygatr.execution.triton.schedule import LinearKernel, LoadPrologue
 from anygatr.ops.linear import Linear
-from anygatr.ops.precision import autocast_type
+from anygatr.ops.precision import autocast_type, without_autocast
 
 MV = {None: 0, "norm": 1, "gate": 2}
 SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
@@ -36,7 +36,7 @@ def forward(kernel: LinearKernel, given: Sequence[Tensor]) -> tuple[tuple[Tensor
     """The results; `given` are x, s, perhaps the residual stream, then the parameters that the layer has."""
     x, s, *residual = (t.contiguous() for t in given[: len(kernel.inputs)])
     weights = _six(kernel, given[len(kernel.inputs) :])
-    short = autocast_type(x)
+    short = _short(kernel, x, autocast_type(x))
     tokens, widths, real = s.shape[:-1], _widths(weights), sum_type(x)
     tables, out = _tables(kernel, widths, x), short or x.dtype
     out = torch.promote_types(out, residual[0].dtype) if residual else out
@@ -53,6 +53,7 @@ def backward(
     """The gradients of all that `forward` was given."""
     count = len(kernel.inputs)
     x, s, *residual = (t.contiguous() for t in given[:count])
+    short = _short(kernel, x, short)
     weights = _six(kernel, given[count:])
     widths, real = _widths(weights), sum_type(x)
     tables = _tables(kernel, widths, x)
@@ -64,6 +65,11 @@ def backward(
     gx, gs = _through_prologue(kernel.prologue, gx, gs, x, s, saved.statistics, real)
     kept = [g.to(r.dtype) for g, r in zip((gy, gt), residual, strict=False)]
     return [gx, gs, *kept, *own]
+
+
+def _short(kernel: LinearKernel, x: Tensor, autocast: torch.dtype | None) -> torch.dtype | None:
+    """The type of products and results: autocast's, which precise maps do without."""
+    return sum_type(x) if kernel.precise and autocast is not None else autocast
 
 
 def _linear(
@@ -198,7 +204,8 @@ def _packed(weights: Sequence[Tensor | None], tables: PackedTables, real: torch.
     """Effective weights, then all others, one behind the other."""
     mv, *others = (None if w is None else w.detach().to(real) for w in weights)
     assert mv is not None
-    effective = tables.mixing.T @ mv.flatten(0, 1).T
+    with without_autocast(mv):
+        effective = tables.mixing.T @ mv.flatten(0, 1).T
     return torch.cat([effective.flatten(), *(w.flatten() for w in others if w is not None)])
 
 

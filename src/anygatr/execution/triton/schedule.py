@@ -53,6 +53,7 @@ class LinearKernel(Kernel):
     plan: LinearPlan
     prologue: LoadPrologue
     missing: tuple[bool, ...] = ()  # of the six parameters, those that the layer does not have
+    precise: bool = False  # float32 under autocast
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,14 @@ def _linear(step: Step, makers: dict[int, Step], total: Step | None) -> LinearKe
     outputs = step.outputs if total is None else total.outputs
     assert isinstance(step.op, Linear)
     return LinearKernel(
-        tuple(steps), (x, s, *residual), outputs, names, step.op.plan, LoadPrologue(mv, scalars, norm), missing
+        tuple(steps),
+        (x, s, *residual),
+        outputs,
+        names,
+        step.op.plan,
+        LoadPrologue(mv, scalars, norm),
+        missing,
+        step.op.precise,
     )
 
 

@@ -107,7 +107,8 @@ class FitOptions(LargeOptions):
     invariants: bool | None = None
     """Give GATrs what is invariant in a token's own fields, such as lengths. Default: with laptop only."""
     init: Start | None = None
-    """How the weights of GATrs start: paper, as published, or balanced. Default: balanced with laptop, else paper."""
+    """How the weights of GATrs start: paper, as published, balanced, or near, with attention to near tokens: for C at small
+    budgets. Default: balanced with laptop, else paper."""
     normalise: bool | None = None
     """Bring fields to order one by equivariant changes of unit. Default: yes, except for n-body, as in the paper."""
     unit: float | None = None

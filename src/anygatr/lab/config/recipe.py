@@ -15,7 +15,7 @@ LARGEST = 10**15
 Preset = Literal["laptop", "figure", "paper", "arteries", "paper_arteries"]
 Precision = Literal["32", "bf16"]
 Pool = Literal["mean", "sum"]
-Start = Literal["paper", "balanced"]
+Start = Literal["paper", "balanced", "near"]
 Large = Literal["anchors", "pooled"]
 LARGE = ("large", "anchors", "neighbours", "pooled")
 """Settings of attention over samples of many tokens."""
@@ -64,7 +64,7 @@ class Recipe:
     invariants: bool = False
     """Whether GATrs get what is invariant in a token's own fields as scalars; the paper's do not."""
     init: Start = "paper"
-    """How the weights of GATrs start: "balanced", or "paper" as published."""
+    """How the weights of GATrs start: "balanced", "paper" as published, or "near" with heads that begin with near tokens."""
     patience: int | None = None
     """Validations without a new best after which training stops before its last step; default: it never does."""
     pool: Pool = "mean"
