@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import anygatr
+import anygatr.adapters
+import anygatr.lab
 import anygatr.nn
 
 ROOT = Path(__file__).parent.parent
@@ -70,6 +72,41 @@ def test_named_benchmarks_and_results_exist(page):
         assert (ROOT / path).exists() or path == "results/speed-quick.json", f"{page.name} names {path}"
 
 
+def rows_of(text: str, first: str) -> dict[str, dict[str, str]]:
+    """The table whose header starts with a cell, by the first cell of each row: the number that each cell starts with."""
+    table = re.search(rf"^\| ?{re.escape(first)} \|.*\n(?:\|.*\n?)+", text, re.MULTILINE)
+    assert table
+    header, _, *rows = [
+        [cell.strip("* ") for cell in line.strip("| \n").split("|")] for line in table[0].strip().split("\n")
+    ]
+    return {
+        row[0]: {name: cell.split(" ")[0].strip("*") for name, cell in zip(header[1:], row[1:], strict=False)}
+        for row in rows
+    }
+
+
+def test_the_readme_compares_by_the_numbers_of_the_pages():
+    readme = rows_of((ROOT / "README.md").read_text(), "what")
+    errors = rows_of((ROOT / "docs" / "which-algebra.md").read_text(), "samples")
+    for row, samples in (("n-body, 100 samples, squared error", "100"), ("n-body, 10 000 samples", "10,000")):
+        assert {name: error for name, error in readme[row].items() if error} == errors[samples]
+    times = rows_of((ROOT / "docs" / "snippets" / "speed-overview.md").read_text(), "network")
+    peers = {"Transformer": "Transformer", "L-GATr 2.0.0": "lgatr 2.0.0"} | {
+        name: f"{name}-GATr" for name in ("E", "P", "iP", "C")
+    }
+    for name, row in peers.items():
+        a, c = (float(times[row][f"{key}, training step"].strip("*").replace(",", "")) for key in "ac")
+        assert float(readme["training step, 64 x 16 tokens, ms"][name]) == a
+        assert abs(float(readme["training step, 7000 tokens, s"][name]) - c / 1000) < 0.051
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = re.search(r"^nav:.*", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE | re.DOTALL)
+    assert navigation
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if (ROOT / "docs") in page.parents}
+    assert {page for page in pages if f" {page}\n" not in navigation[0] + "\n"} == set()
+
+
 def test_every_command_of_the_table_of_benchmarks_can_be_run():
     text = (ROOT / "benchmarks" / "README.md").read_text()
     listed = {f"benchmarks.{name}" for name in re.findall(r"^\| `([a-z_]+\.[a-z_]+)", text, re.MULTILINE)}
@@ -85,6 +122,8 @@ def test_every_public_name_is_in_the_reference():
     named = set(re.findall(r"^::: (anygatr(?:\.\w+)+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
     missing = {name for name in anygatr.__all__ if f"anygatr.{name}" not in named}
     missing |= {name for name in anygatr.nn.__all__ if not {f"anygatr.{name}", f"anygatr.nn.{name}"} & named}
+    missing |= {name for name in anygatr.lab.__all__ if f"anygatr.lab.{name}" not in named}
+    missing |= {name for name in anygatr.adapters.__all__ if not any(entry.endswith(f".{name}") for entry in named)}
     assert not missing
     for name in named:
         module, _, attribute = name.rpartition(".")

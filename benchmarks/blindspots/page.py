@@ -29,6 +29,8 @@ TITLES = {
 }
 INTRO = """# What each algebra can do
 
+*For sceptics, and for those who choose an algebra by what it can and cannot learn.*
+
 Thirty tasks of one line with closed forms, for every geometry: the practical twin of the paper's table of properties. Each
 cell is a network of 2 blocks and 8 + 32 channels with invariants and a balanced start, trained for {steps} steps of 64 new
 samples, some seconds on one core. A number is the mean squared error on new samples in percent of the target's variance.

@@ -12,6 +12,8 @@ from benchmarks.reliability import rows
 PAGE = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
+*For those who leave it running overnight: what was done to break it, and what held.*
+
 What was tried against the library, how often, and what failed. This page is made from the rows of those runs
 (`results/reliability/rows.jsonl`, with the commit of each) by `python -m benchmarks.reliability.write_page`: a number here
 was run. What is trusted and what is checked stands in `SECURITY.md`, in the root of the repository.

@@ -41,6 +41,8 @@ def _head() -> str:
     return """
 # The paper's n-body results, reproduced
 
+*For readers of the paper and sceptics: each of its claims about n-body systems, measured.*
+
 Every measured number on this page is computed from the rows committed under `results/` by
 `python -m benchmarks.nbody.write_page`, the verdicts included. Claims about errors are judged by models that were trained
 until they were done, by one rule for all; those about cost, initialisation, norms and precision by shorter runs, minutes of
