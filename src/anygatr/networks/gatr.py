@@ -32,13 +32,13 @@ class GATr(nn.Module):
 
     `reinsert` and `reinsert_s` list the input multivector and scalar channels that every query and key sees again;
     `values_see_inputs` reinserts them into the values as well. `rope` gives the scalars of q and k the position of the
-    token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden / heads;
-    `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and the
-    bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published, "balanced", with the
-    same variance behind every layer, or "near", as published but with heads that begin with near tokens. With `stored`, x and
-    y are on the blades of the stream (`geometry.basis`), as `model` embeds and reads them, not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours`
-    nearest tokens and that many anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config`
-    keeps the arguments.
+    token; `checkpoint` recomputes each block in the backward pass. `head` overrides the width of a head, 2 * hidden /
+    heads; `mlp_ratio` is the width inside the MLP over `hidden`; `inner_norm` also normalises queries, keys, values and
+    the bilinear layer; `scalar_gelu` is "exact" or "tanh". `init` is how weights start: "paper", as published,
+    "balanced", with the same variance behind every layer, or "near", as published but with heads that begin with near
+    tokens. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as `model` embeds and reads them,
+    not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours` nearest tokens and that many
+    anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config` keeps the arguments.
     """
 
     layout = "tokens"
