@@ -25,6 +25,7 @@ _HOME = {
     "PooledGATr": "networks.pooled",
     "model": "interface.model",
     "sight": "interface.sight",
+    "neighbours": "interface.cells",
     "summary": "costs",
     "backend": "execution",
     "backends": "execution",

@@ -154,11 +154,11 @@ def _built(kind: type[nn.Module], geo: Geometry, config: dict[str, Any], shapes:
 
 def _check_fields(config: dict[str, Any]) -> None:
     """Refuse fields of more objects than a file may declare, before each of them gets a channel."""
-    sides = [config[side] for side in ("inputs", "targets") if isinstance(config.get(side), dict)]
+    sides = [config[side] for side in ("inputs", "targets", "pairs") if isinstance(config.get(side), dict)]
     texts = [str(text) for side in sides for text in side.values()]
     objects = sum(int(text.partition("*")[2] or 1) for text in texts)
     if objects > MAX_OBJECTS:
-        raise ValueError(f"inputs and targets have {objects} objects; files may declare up to {MAX_OBJECTS}")
+        raise ValueError(f"inputs, targets and pairs have {objects} objects; files may declare up to {MAX_OBJECTS}")
 
 
 def _check_tensors(model: nn.Module, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str]) -> None:

@@ -1,7 +1,8 @@
 """Trained networks as graphs for other programs: `torch.export` and ONNX, for any number of samples and tokens.
 
 The graph takes dense batches, masked or not. It is traced in evaluation mode from pure operations, so it needs neither this
-package nor a solver to run. What depends on the data cannot be traced: packed samples (`offsets`), and the checks for NaN.
+package nor a solver to run. What depends on the data cannot be traced: packed samples (`offsets`), and the checks for
+NaN. Nor are pairs of tokens part of a graph.
 """
 
 import inspect
@@ -31,6 +32,8 @@ def program(net: GATr | Model | ScaledModel, mask: bool = False) -> ExportedProg
     It takes what the network takes, by keyword: x (samples, tokens, c, k) and s, where there are scalars, or the fields of a
     model, (samples, tokens, columns) and (samples, tokens) for single numbers. With `mask=True` it needs a mask as well.
     """
+    if getattr(getattr(net, "model", net), "pairs", None) is not None:
+        raise ValueError("pairs cannot be exported: graphs take tokens alone; export a network without pairs")
     traced, inputs = _Keywords(net, mask), _example(net, mask)
     modes = {module: module.training for module in net.modules()}
     try:

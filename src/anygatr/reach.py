@@ -79,6 +79,8 @@ def narrow(
         raise ValueError(f"net={type(net).__name__} is none of {NAMES}; of a model call model.narrow()")
     if not isinstance(tokens, int) or tokens < 1:
         raise ValueError(f"tokens={tokens!r} must be positive: the number of tokens in a sample")
+    if getattr(net, "pairs", None) is not None:
+        raise ValueError(f"pairs={net.pairs}: pairs fill grades that tokens lack; a network with pairs is not narrowed")
     geometry, algebra = net.geometry, net.geometry.algebra
     filled, conditioned = _checked("inputs", inputs, algebra), _checked("condition", condition, algebra)
     asked = Reach(_checked("outputs", outputs, algebra), net.outputs.s > 0)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from anygatr.execution import execute, watching
 from anygatr.execution.observed import is_layer
 from anygatr.interface.model import Model
+from anygatr.networks.gatr import GATr
 from anygatr.nn.width import Width
 from anygatr.ops.attention import Rope
 from anygatr.ops.batch import Batch, join_reference
@@ -29,6 +30,7 @@ from anygatr.spaces.motions import Motion, act, inside, rigid_motions, versors
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}  # relative to the largest coefficient of a layer's output
 MULTIVECTOR, INVARIANT = "multivector", "invariant"
+PAIRS = "pairs."  # before the names of fields of pairs
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class _Probe:
         assert motion.matrix is not None
         assert motion.translation is not None
         columns = coordinate_kinds.columns(geo, kind)
-        x = x.double() if columns > 1 else x.double().reshape(*x.shape[: 2 if x.dim() > 2 else x.dim()], 1)
+        x = x.double() if columns > 1 or x.shape[-1] == 1 else x.double().unsqueeze(-1)
         objects = x.split(columns, -1)
         moved = torch.cat([coordinate_kinds.move(geo, kind, o, motion.matrix, motion.translation) for o in objects], -1)
         return moved if columns > 1 else moved.squeeze(-1)
@@ -257,7 +259,11 @@ def _probe(
     missing = _required(module) - set(example) - {"reference", "batch"}
     if missing:
         raise ValueError(f"{type(module).__name__}.forward also takes {sorted(missing)}; pass inputs={{...}}")
-    return _Probe(example, {"x": MULTIVECTOR, "s": INVARIANT}, (MULTIVECTOR, INVARIANT), layout)
+    names = {"x": MULTIVECTOR, "s": INVARIANT}
+    if isinstance(module, GATr) and module.pairs is not None:
+        pairs = _example(geo, layout, module.pairs, generator, 5)
+        example, names = {**example, "px": pairs["x"], "ps": pairs["s"]}, {**names, "px": MULTIVECTOR, "ps": INVARIANT}
+    return _Probe(example, names, (MULTIVECTOR, INVARIANT), layout)
 
 
 def _model_probe(module: Model, generator: torch.Generator) -> _Probe:
@@ -267,6 +273,9 @@ def _model_probe(module: Model, generator: torch.Generator) -> _Probe:
         values = field.draw(geo, 2, 5, generator=generator)
         example[field.name] = values.abs() + 0.1 if field.kind == "scalar" else values
         names[field.name] = INVARIANT if field.part == "scalar" else field.kind
+    for field in () if module.pairs is None else module.pairs.fields:
+        example[PAIRS + field.name] = field.draw(geo, 2, 5, 5, generator=generator)
+        names[PAIRS + field.name] = INVARIANT if field.part == "scalar" else field.kind
     outputs = {field.name: INVARIANT if field.kind == "scalar" else field.kind for field in module.targets.fields}
     return _Probe(example, names, outputs, "tokens", centred=module.origin is not None)
 
@@ -288,11 +297,11 @@ def _completed(module: nn.Module, geo: Geometry, inputs: dict[str, Tensor]) -> d
     return inputs | {name: told[name] for name in required & set(told)}
 
 
-def _example(geo: Geometry, layout: str, width: Width, generator: torch.Generator) -> dict[str, Tensor]:
-    """A small batch of random multivectors and scalars."""
+def _example(geo: Geometry, layout: str, width: Width, generator: torch.Generator, *pairs: int) -> dict[str, Tensor]:
+    """A small batch of random multivectors and scalars, of tokens or of pairs."""
     samples, tokens, k = 2, 5, geo.algebra.dim
-    x = torch.randn(samples, tokens, width.mv, k, generator=generator, dtype=torch.float64)
-    s = torch.randn(samples, tokens, width.s, generator=generator, dtype=torch.float64)
+    x = torch.randn(samples, tokens, *pairs, width.mv, k, generator=generator, dtype=torch.float64)
+    s = torch.randn(samples, tokens, *pairs, width.s, generator=generator, dtype=torch.float64)
     return {"x": x.movedim(-1, 0).contiguous() if layout == "blades" else x, "s": s}
 
 
@@ -342,7 +351,9 @@ def _call(module: nn.Module, given: Mapping[str, Any]) -> Any:
     """What users run: a layer of this library as networks run it, anything else by calling it."""
     if is_layer(module):
         return execute(module, *inspect.signature(module.forward).bind(**given).args)
-    return module(**given)
+    joined = {name.removeprefix(PAIRS): x for name, x in given.items() if name.startswith(PAIRS)}
+    fields = {name: x for name, x in given.items() if not name.startswith(PAIRS)}
+    return module(**fields, pairs=joined) if joined else module(**fields)
 
 
 def _is_foreign(layer: nn.Module) -> bool:

@@ -29,7 +29,7 @@ def graph(n: int, seed: int = 0) -> Graph:
 
 def test_graphs_become_packed_fields():
     graphs = [graph(3), graph(5, 1)]
-    with pytest.warns(UserWarning, match="edge_index are left out"):
+    with pytest.warns(UserWarning, match="edge_index are left out; pairs=True"):
         found = from_pyg(graphs, rename={"pos": "position"})
     assert found["offsets"].tolist() == [0, 3, 8]
     assert found["position"].shape == (8, 3)
@@ -43,6 +43,45 @@ def test_graphs_become_packed_fields():
     assert from_pyg(numbered)["offsets"].tolist() == [0, 3, 8]
     with pytest.raises(ValueError, match="data is a int; pass a Data or Batch"):
         from_pyg(3)
+
+
+def test_edges_of_graphs_reach_a_model():
+    torch.manual_seed(0)
+    graphs = [graph(3), graph(5, 1)]
+    for g, size in zip(graphs, (3, 5), strict=True):
+        g["edge_index"] = torch.randint(0, size, (2, 6))
+        g["edge_attr"] = torch.randn(6, 2)
+    net = anygatr.model(
+        "E", {"pos": "point"}, {"out": "scalar"}, (4, 8), 1, heads=2, unit=1.0, pairs={"edge_attr": "scalar*2"}
+    )
+
+    def predicted(found):
+        edges, told = torch.as_tensor(found["edges"]), {name: torch.as_tensor(x) for name, x in found["pairs"].items()}
+        layout = {} if "offsets" not in found else {"offsets": torch.as_tensor(found["offsets"])}
+        return net(pos=torch.as_tensor(found["pos"]), pairs=told, edges=edges, **layout)["out"]
+
+    together = predicted(from_pyg(graphs, pairs=True))
+    single = torch.cat([predicted(from_pyg(g, pairs=True)) for g in graphs])
+    torch.testing.assert_close(together, single, rtol=1e-4, atol=1e-5)
+    assert (
+        predicted(from_pyg(graphs[1], pairs=True) | {"edges": graphs[1].edge_index.flip(0)}) - single[3:]
+    ).abs().max() > 1e-4
+
+
+def test_cells_of_atoms_become_neighbours():
+    ase = pytest.importorskip("ase")
+    crystal = ase.Atoms("NaCl", [[0, 0, 0], [0.5, 0.5, 0.5]], cell=[1, 1, 1], pbc=True)
+    slab = ase.Atoms("Cu3", [[0, 0, 0], [1, 0, 0], [2, 0, 0]], cell=[3, 2, 0], pbc=[True, True, False])
+    with pytest.warns(UserWarning, match="see no images of each other; give a cutoff"):
+        found = from_ase([crystal, slab])
+    assert found["cell"].shape == (2, 3, 3)
+    assert found["pbc"].tolist() == [[True] * 3, [True, True, False]]
+    near = from_ase(crystal, cutoff=0.9)
+    assert near["edges"].shape[1] == 16  # eight corners around each
+    assert np.allclose(np.linalg.norm(near["pairs"]["shift"], axis=1), np.sqrt(0.75))
+    both = from_ase([crystal, slab], cutoff=1.1)
+    assert both["edges"].shape[1] == 16 + 12 + 6
+    assert both["edges"][:, 28:].min() == 2
 
 
 EXTENDED = """2

@@ -39,7 +39,7 @@ class Calculator(_Calculator):
         super().calculate(atoms, properties, system_changes)
         atoms = self.atoms if atoms is None else atoms
         if bool(np.any(atoms.get_pbc())):
-            raise ValueError("atoms are periodic, but networks here see no images of atoms; set atoms.pbc = False")
+            raise ValueError("atoms are periodic, but runs have no pairs and see no images of atoms; set atoms.pbc = False")
         fields = {name: torch.as_tensor(x).unsqueeze(0) for name, x in self._fields(atoms).items()}
         place = fields[self.position].requires_grad_()
         with torch.enable_grad():

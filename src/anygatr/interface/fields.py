@@ -17,6 +17,9 @@ from anygatr.spaces import invariants as door
 from anygatr.spaces import kinds
 from anygatr.spaces.geometry import Geometry
 
+RESERVED = ("mask", "offsets", "pairs", "edges")
+"""What a model is called with besides its fields."""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -85,8 +88,8 @@ def declare(geo: Geometry, declaration: Mapping[str, str], label: str) -> tuple[
     if not isinstance(declaration, Mapping) or not declaration:
         raise ValueError(f"{label}={declaration!r} must name at least one field, e.g. {{'position': 'point'}}")
     for name in declaration:
-        if not isinstance(name, str) or not name.isidentifier() or name in ("mask", "offsets"):
-            raise ValueError(f"{label} has a field named {name!r}; use an identifier other than 'mask' and 'offsets'")
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+            raise ValueError(f"{label} has a field named {name!r}; use an identifier other than {', '.join(RESERVED)}")
     return tuple(Field.parse(geo, name, text) for name, text in declaration.items())
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from anygatr.interface.fields import Field, Inputs, Targets
+from anygatr.interface.pairs import checked_pairs, declare_pairs
 from anygatr.interface.sight import require_sight
 from anygatr.interface.tokens import Tokens
 from anygatr.interface.units import DataUnits, Unit, Units
@@ -45,6 +46,7 @@ def model(
     init: str = "balanced",
     dim: int | None = None,
     large: str | None = None,
+    pairs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> "Model":
     """A network that takes fields such as position="point", mass="scalar" and predicts others, equivariantly.
@@ -64,6 +66,10 @@ def model(
     `anchors` (256) tokens of its sample that are far from each other, by distances of the first field of points.
     `large="pooled"`: so do `blocks` between `pooled` (512) tokens of a sample, or a fifth of them, which see all others once
     before and are seen by them once after.
+
+    `pairs` declares what belongs to pairs of tokens, such as {"bond": "category*4", "shift": "vector"}: scalars, categories,
+    pseudoscalars and vectors. They add to the logits of attention and send messages from one token to the other; a call
+    takes them as `pairs={name: tensor}`, all pairs or those of `edges`.
 
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
@@ -91,10 +97,11 @@ def model(
         pool,
         invariants,
         large,
+        pairs,
         init=init,
         **options,
     )
-    require_sight(geo, inputs, targets, invariants, origin, blocks)
+    require_sight(geo, {**inputs, **(pairs or {})}, targets, invariants, origin, blocks)
     return made
 
 
@@ -103,8 +110,11 @@ class Model(nn.Module):
 
     Call it with one keyword per input field, (..., n, columns), and perhaps `mask` (..., n), True for real tokens, or
     `offsets` (0, n1, n1 + n2, ..., N) with packed fields (N, columns). A field with n = 1 (packed: one row per sample)
-    holds for all tokens of its sample. Numbers such as a mass may omit the last axis, and are predicted without it. The
-    weights may be float32 while coordinates are float64: the origin is subtracted and added in float64.
+    holds for all tokens of its sample. `pairs` holds a tensor of each field of pairs, (..., n, n, columns) with the token
+    that receives before the one that sends, or (E, columns) with `edges` (2, E), the tokens that send above those that
+    receive, numbered through all samples of the batch. Pairs that are not among the edges, of zeros or of category -1 say
+    nothing; those with the same ends add up. Numbers such as a mass may omit the last axis, and are predicted without it.
+    The weights may be float32 while coordinates are float64: the origin is subtracted and added in float64.
 
     With a torch.distributed process group as the first argument, each of its processes passes its part of the tokens of the
     same samples and gets their predictions; those of samples are the same on all. Gradients are those of the sum of what all
@@ -128,6 +138,7 @@ class Model(nn.Module):
         pool: str = "mean",
         invariants: bool = False,  # as in checkpoints that do not say
         large: str | None = None,
+        pairs: Mapping[str, str] | None = None,
         **options: Any,
     ):
         super().__init__()
@@ -138,12 +149,13 @@ class Model(nn.Module):
         self.geo = geometry(geo) if isinstance(geo, str) else geo
         self.inputs = Inputs(self.geo, inputs, invariants, anchored=origin is not None)
         self.targets = Targets(self.geo, targets, signed=invariants and self.inputs.have_points)
+        self.pairs = None if pairs is None else declare_pairs(self.geo, pairs, self.inputs)
         self.per = _per(per, list(targets))
         self.pool = _checked_pool(pool)
         self.origin = self._checked_origin(origin)
         self.near_field = self._checked_large(large, options)
         fields = self.geo, self.inputs, self.targets
-        self.units = DataUnits(*fields) if unit == "data" else Units(*fields, unit)
+        self.units = DataUnits(*fields, self.pairs) if unit == "data" else Units(*fields, unit, self.pairs)
         self.reinsert = (reinsert,) if isinstance(reinsert, str) else tuple(reinsert)
         channels = sorted({channel for name in self.reinsert for channel in self.inputs.channels(name)})
         kind = PooledGATr if large == "pooled" else GATr
@@ -156,7 +168,9 @@ class Model(nn.Module):
             heads=heads,
             reinsert=tuple(channels),
             stored=True,
-            **({"anchors": ANCHORS} if large == "anchors" else {}) | options,
+            **({"anchors": ANCHORS} if large == "anchors" else {})
+            | ({} if self.pairs is None else {"pairs": self.pairs.width})
+            | options,
         )
 
     def forward(
@@ -166,25 +180,29 @@ class Model(nn.Module):
         *,
         mask: Tensor | None = None,
         offsets: Tensor | None = None,
+        pairs: Mapping[str, Tensor] | None = None,
+        edges: Tensor | None = None,
         **fields: Tensor,
     ) -> dict[str, Tensor]:
         """The predicted fields by name."""
         weights = next(self.parameters()).dtype
         with checked_together():
             tokens = Tokens.check(self.inputs, fields, mask, offsets)
+            joined = checked_pairs(self.pairs, pairs, edges, tokens)
             first = next(iter(tokens.values.values()))
             shard = None if group is None else self._shard(group, tokens)
             # reduced precision is for the network alone: coordinates far from the origin would lose their digits
             with without_autocast(first):
                 origin = tokens.origin(self.inputs, self.origin, shard)
         if isinstance(self.units, DataUnits) and self.units.values is None:
-            self.units.take_first(tokens, origin, shard)
+            self.units.take_first(tokens, origin, shard, joined)
         with without_autocast(first), unchecked():  # the fields have been looked at
             origin = self.units.position(origin)
             x, s = self.inputs.embed(self.units.enter(tokens.values), origin)
+            told = {} if self.pairs is None else self._embedded_pairs(joined, edges, weights)
         with unchecked():  # fields fill the grades that the network was narrowed to, and no others
             points = None if self.near_field is None else tokens.values[self.near_field]
-            others = {} if shard is None else {"group": shard}
+            others = told if shard is None else {**told, "group": shard}
             y, _ = self.net(x.to(weights), s.to(weights), mask=mask, offsets=tokens.offsets, points=points, **others)
         with without_autocast(first), unchecked():
             y = y.to(torch.promote_types(y.dtype, weights))
@@ -202,6 +220,8 @@ class Model(nn.Module):
         *,
         mask: Tensor | None = None,
         offsets: Tensor | None = None,
+        pairs: Mapping[str, Tensor] | None = None,
+        edges: Tensor | None = None,
         **fields: Tensor,
     ) -> dict[str, float]:
         """Take the units from a batch of data, of a model with unit="data"; returns them by name."""
@@ -209,13 +229,16 @@ class Model(nn.Module):
             raise ValueError(f"unit={self.config['unit']!r} is given; build the model with unit='data' to take it from data")
         tokens = Tokens.check(self.inputs, fields, mask, offsets)
         shard = None if group is None else self._shard(group, tokens)
-        self.units.fit(tokens, tokens.origin(self.inputs, self.origin, shard), shard)
+        joined = checked_pairs(self.pairs, pairs, edges, tokens)
+        self.units.fit(tokens, tokens.origin(self.inputs, self.origin, shard), shard, joined)
         return dict(self.units.values or {})
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         # the constants of the embeddings follow the weights, so that a call copies none
         self.inputs.geo = self.targets.geo = self.geo.on(next(self.parameters()).device)
+        if self.pairs is not None:
+            self.pairs.geo = self.inputs.geo
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -245,8 +268,18 @@ class Model(nn.Module):
         if tokens.offsets is not None or self.near_field is not None:
             given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"
             raise ValueError(f"group divides the tokens of dense samples with exact attention; leave out {given}")
+        if self.pairs is not None:
+            raise ValueError(
+                "group divides the tokens of a sample, whose pairs would be on several processes; leave out group"
+            )
         first = next(iter(tokens.values.values()))
         return Shard.of(group, first.shape[:-1], tokens.mask, first)
+
+    def _embedded_pairs(self, values: Mapping[str, Tensor], edges: Tensor | None, dtype: torch.dtype) -> dict[str, Any]:
+        """What the network is told of pairs."""
+        assert self.pairs is not None
+        px, ps = self.pairs.embed(self.units.enter(values))
+        return {"px": px.to(dtype), "ps": ps.to(dtype), "edges": edges}
 
     def _pooled(self, y: Tensor, tokens: Tokens, origin: Tensor | None, shard: Shard | None) -> dict[str, Tensor]:
         """The targets that belong to samples; those with a position are means, however the others are pooled."""

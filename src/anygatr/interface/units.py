@@ -41,9 +41,10 @@ class Units(nn.Module):
     Vectors among the targets are left as the network gives them.
     """
 
-    def __init__(self, geo: Geometry, inputs: Inputs, targets: Targets, unit: Unit = None):
+    def __init__(self, geo: Geometry, inputs: Inputs, targets: Targets, unit: Unit = None, pairs: Inputs | None = None):
         super().__init__()
-        self.inputs = {field.name: _parts(geo, field, free=True) for field in inputs.fields}
+        fields = (*inputs.fields, *(() if pairs is None else pairs.fields))
+        self.inputs = {field.name: _parts(geo, field, free=True) for field in fields}
         self.targets = {field.name: _parts(geo, field, free=False) for field in targets.fields}
         free = [part.unit for parts in self.inputs.values() for part in parts if part.unit not in (None, LENGTH)]
         self.warned = False  # that predictions were not finite
@@ -62,13 +63,26 @@ class Units(nn.Module):
         """Predicted fields (*tokens, columns) in the units of the data."""
         return {name: self._scaled(x, self.targets[name], 1) for name, x in values.items()}
 
-    def fit(self, tokens: Tokens, origin: Tensor | None, shard: Shard | None = None) -> None:
-        """Take all units from a batch: the root mean square of real coordinates, positions measured from the origin."""
+    def fit(
+        self, tokens: Tokens, origin: Tensor | None, shard: Shard | None = None, pairs: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Take all units from a batch: the root mean square of real coordinates, positions measured from the origin.
+
+        Of vectors of pairs those that are zero do not count: where there is no pair, there is none.
+        """
         found: dict[str, list[Tensor]] = {name: [] for name in self.names}
         real = slice(None) if tokens.mask is None else tokens.mask
+        for name, x in (pairs or {}).items():
+            for part, values in zip(
+                self.inputs[name], x.detach().double().split(_widths(self.inputs[name]), -1), strict=True
+            ):
+                if part.unit is not None:
+                    found[part.unit].append(values[values.any(-1)].flatten())
         for name, parts in self.inputs.items():
+            if name in (pairs or {}):
+                continue
             values = tokens.values[name].detach().double()
-            for part, x in zip(parts, values.split([part.width for part in parts], -1), strict=True):
+            for part, x in zip(parts, values.split(_widths(parts), -1), strict=True):
                 if part.unit is not None:
                     centred = x if origin is None or not part.position else x - origin.detach().double()
                     found[part.unit].append(centred[real].flatten())
@@ -107,18 +121,18 @@ class Units(nn.Module):
         factors = [values.get(part.unit or "", 1.0) ** power for part in parts]
         if all(factor == factors[0] for factor in factors):
             return x if factors[0] == 1 else x * factors[0]
-        pieces = x.split([part.width for part in parts], -1)
+        pieces = x.split(_widths(parts), -1)
         return torch.cat([piece * factor for piece, factor in zip(pieces, factors, strict=True)], -1)
 
 
 class DataUnits(Units):
     """Units taken from data: by `fit`, or from a state dict, which holds them."""
 
-    def __init__(self, geo: Geometry, inputs: Inputs, targets: Targets):
-        super().__init__(geo, inputs, targets)
+    def __init__(self, geo: Geometry, inputs: Inputs, targets: Targets, pairs: Inputs | None = None):
+        super().__init__(geo, inputs, targets, pairs=pairs)
         self.values = None
 
-    def take_first(self, tokens: Tokens, origin: Tensor | None, shard: Shard | None = None) -> None:
+    def take_first(self, tokens: Tokens, origin: Tensor | None, shard: Shard | None, pairs: Mapping[str, Tensor]) -> None:
         """Fit to the first batch, unless that is seen by a compiler or differs between processes."""
         if torch.compiler.is_compiling() or transformed(list(tokens.values.values())):
             raise ValueError(
@@ -126,7 +140,7 @@ class DataUnits(Units):
             )
         if shard is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             raise ValueError("unit='data' would differ between processes; call fit_unit(...) on the same data in each first")
-        self.fit(tokens, origin, shard)
+        self.fit(tokens, origin, shard, pairs)
 
     def get_extra_state(self) -> Tensor:
         """The units in the order of their names; NaN where there are none yet."""
@@ -158,6 +172,10 @@ def _parts(geo: Geometry, field: Field, free: bool) -> tuple[Part, ...]:
     units = ROLES | ({"free": field.name} if free else {})
     roles = kinds.roles(geo, field.kind) * (1 if field.is_coded else field.count)
     return tuple(Part(units.get(role), width, role == "position") for role, width in roles)
+
+
+def _widths(parts: tuple[Part, ...]) -> list[int]:
+    return [part.width for part in parts]
 
 
 def _power_of_two(parts: list[Tensor], shard: Shard | None = None) -> float:

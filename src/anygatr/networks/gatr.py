@@ -12,11 +12,13 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from anygatr.execution import execute
 from anygatr.networks import border
 from anygatr.networks.config import arguments
+from anygatr.networks.pairs import enter_pairs
 from anygatr.networks.regions import compile_regions
 from anygatr.nn.attention import SelfAttention
 from anygatr.nn.block import Block, CrossBlock
 from anygatr.nn.init import INPUT, STARTS
 from anygatr.nn.linear import EquiLinear
+from anygatr.nn.pairs import PairTerms
 from anygatr.nn.width import Width
 from anygatr.ops.batch import Batch, join_reference
 from anygatr.ops.chosen import choose_near
@@ -38,7 +40,8 @@ class GATr(nn.Module):
     "balanced", with the same variance behind every layer, or "near", as published but with heads that begin with near
     tokens. With `stored`, x and y are on the blades of the stream (`geometry.basis`), as `model` embeds and reads them,
     not on the algebra's. With `anchors` > 0 a token attends to itself, its `neighbours` nearest tokens and that many
-    anchors of its sample, chosen by the distances of `points`: time linear in tokens. `config` keeps the arguments.
+    anchors of its sample, chosen by the distances of `points`: time linear in tokens. `pairs` is the width of what belongs
+    to pairs of tokens: bonds, edges. `config` keeps the arguments.
     """
 
     layout = "tokens"
@@ -67,6 +70,7 @@ class GATr(nn.Module):
         init: str = "paper",
         anchors: int = 0,
         neighbours: int = 16,
+        pairs: Width | None = None,
     ):
         super().__init__()
         self.config = arguments(locals())
@@ -77,6 +81,7 @@ class GATr(nn.Module):
         self.geometry, self.inputs, self.hidden, self.outputs = geometry, inputs, hidden, outputs
         check_counts(anchors=anchors, neighbours=neighbours)
         self.anchors, self.neighbours = anchors, neighbours
+        self.pairs = _checked_pairs(pairs, anchors)
         self.reinsert, self.reinsert_s, self.checkpoint = tuple(reinsert), tuple(reinsert_s), checkpoint
         self.basis = border.ChangeOfBasis(geometry, stored)
         self.linear_in = EquiLinear(geometry, inputs, hidden, variants=(INPUT,))
@@ -96,10 +101,16 @@ class GATr(nn.Module):
                 inner_norm=inner_norm,
                 scalar_gelu=scalar_gelu,
                 sparse=(neighbours, anchors) if anchors else (0, 0),
+                paired=pairs is not None,
             )
             for _ in range(blocks)
         )
         self.linear_out = EquiLinear(geometry, hidden, outputs)
+        if self.pairs is not None:
+            self.pair_terms = nn.ModuleList(
+                PairTerms(geometry, self.pairs, block.attention.attend)  # type: ignore[arg-type, union-attr]
+                for block in self.blocks
+            )
         start(self, init, blocks)
 
     def forward(
@@ -110,10 +121,15 @@ class GATr(nn.Module):
         offsets: Int[Tensor, " samples+1"] | None = None,
         points: Float[Tensor, "*tokens d"] | None = None,
         group: Shard | ProcessGroup | None = None,
+        px: Float[Tensor, "*pairs p k"] | None = None,
+        ps: Float[Tensor, "*pairs p_s"] | None = None,
+        edges: Int[Tensor, "2 e"] | None = None,
     ) -> tuple[Float[Tensor, "*tokens c_out k"], Float[Tensor, "*tokens s_out"]]:
         """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
 
-        Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors.
+        Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors. px and
+        ps belong to pairs: (..., receiver, sender, p, k), or (E, p, k) with `edges`, senders above receivers, which number
+        the tokens through all samples. Pairs that are not listed, or zero, change nothing.
         With a process `group`, every process of it passes its part of the same samples, and tokens attend to all of them.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
@@ -121,15 +137,25 @@ class GATr(nn.Module):
         x, s, batch = self._batch(self.basis.enter(x), s, mask, offsets, shard)
         if self.anchors:
             batch = batch._replace(near=self._near(points, s.shape[:-1], batch))
+        if (px is not None) != (self.pairs is not None):
+            raise ValueError(f"px={'None' if px is None else tuple(px.shape)}, but the network was built with {self.pairs=}")
+        if px is not None and self.pairs is not None:
+            tokens = s.shape[:-1]
+            pairs = enter_pairs(px, ps, edges, self.geometry, self.pairs, batch.mask, batch.packed, tokens)
+            batch = batch._replace(pairs=pairs._replace(x=self.basis.enter(pairs.x)))
         x, s = self.stages(x, s, batch, recomputing if self.checkpoint and torch.is_grad_enabled() else execute)
         return border.leave(self.basis.leave(x), s, mask)
 
     def stages(self, x: Tensor, s: Tensor, batch: Batch, call: Callable[..., Stream]) -> Stream:
         """The layers in their order, each run by `call(layer, ...)`."""
         x, s = call(self.linear_in, x, s)
-        for block in self.blocks:
-            x, s = call(block, x, s, batch)
+        for number, block in enumerate(self.blocks):
+            x, s = call(block, x, s, self._for_block(number, batch))
         return call(self.linear_out, x, s)
+
+    def _for_block(self, number: int, batch: Batch) -> Batch:
+        """What a block knows about a batch: of pairs the keys and values that it makes of them."""
+        return batch if batch.pairs is None else batch._replace(pairs=self.pair_terms[number](batch.pairs))
 
     def compile(self, **options: Any) -> None:
         """Compile the blocks, one region that all of them share, for every batch size and layout.
@@ -138,12 +164,17 @@ class GATr(nn.Module):
         """
         if self.anchors:
             raise ValueError(f"anchors={self.anchors}: sparse attention is not compiled; leave out compile()")
+        if self.pairs is not None:
+            raise ValueError(f"pairs={self.pairs}: attention with pairs is not compiled; leave out compile()")
         compile_regions(self, self.blocks, **options)
 
     def example(self, tokens: int) -> tuple[Tensor, ...]:
         """Random inputs of the right shapes, one sample of `tokens` tokens."""
         x, s = border.example(self.geometry, self.inputs, (tokens,), self.grades, self.linear_in.weight)
         points = s.new_empty(tokens, self.geometry.dim).normal_()
+        if self.pairs is not None:
+            example = border.example(self.geometry, self.pairs, (tokens, tokens), None, self.linear_in.weight)
+            return (x, s, None, None, None, *example)  # type: ignore[return-value]
         return (x, s, None, None, points) if self.anchors else (x, s)  # type: ignore[return-value]
 
     def _near(self, points: Tensor | None, tokens: torch.Size, batch: Batch) -> Near:
@@ -209,6 +240,16 @@ def require_channels(inputs: Width, reinsert: Sequence[int], reinsert_s: Sequenc
         for channel in chosen:
             if not 0 <= channel < count:
                 raise ValueError(f"{label}={tuple(chosen)}: {channel} is not an input channel; use 0 to {count - 1}")
+
+
+def _checked_pairs(pairs: Width | None, anchors: int) -> Width | None:
+    if pairs is None:
+        return None
+    if anchors:
+        raise ValueError(f"anchors={anchors} and pairs={tuple(pairs)}: sparse attention has no pairs; leave one out")
+    if not sum(pairs):
+        raise ValueError(f"pairs={tuple(pairs)} has no channels; leave pairs out")
+    return Width(*pairs)
 
 
 def check_counts(**counts: int) -> None:

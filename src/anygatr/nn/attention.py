@@ -45,6 +45,7 @@ class Attend(Layer):
         rope: bool = False,
         cross: bool = False,
         sparse: tuple[int, int] = (0, 0),
+        paired: bool = False,
     ):
         if rope and head.s < 2:
             raise ValueError(
@@ -52,7 +53,7 @@ class Attend(Layer):
             )
         features = tuple(stored(feature, geometry.basis) for feature in geometry.features)
         op = Attention.of(features, heads, key_heads, tuple(head), geometry.algebra.dim, cross)  # type: ignore[arg-type]
-        super().__init__(replace(op, sparse=sparse))
+        super().__init__(replace(op, sparse=sparse, paired=paired))
         self.heads, self.key_heads, self.head = heads, key_heads, head
         self.rope = Rope(heads + key_heads, head.s) if rope else None
         learned = [f for f in op.features if f.learned]
@@ -76,7 +77,7 @@ class SelfAttention(nn.Module):
 
     `head` overrides the width of a head; `values_see_inputs` lets the values, too, see the input channels again;
     `inner_norm` normalises the queries, keys and values of each head; `sparse` = (neighbours, anchors) leaves the keys to
-    the batch, (0, 0) takes all.
+    the batch, (0, 0) takes all; `paired` adds what pairs of tokens bring.
     """
 
     layout = "blades"
@@ -94,6 +95,7 @@ class SelfAttention(nn.Module):
         inner_norm: bool = False,
         reinsert_s: int = 0,
         sparse: tuple[int, int] = (0, 0),
+        paired: bool = False,
     ):
         super().__init__()
         self.geometry, self.inputs = geometry, width
@@ -104,7 +106,7 @@ class SelfAttention(nn.Module):
         again = Width(reinsert, reinsert_s)
         self.again = EquiLinear(geometry, again, head * seeing, False, delicate=False) if any(again) else None
         self.norm = LayerNorm(geometry, sum(groups)) if inner_norm else None
-        self.attend = Attend(geometry, heads, groups[1], head, rope, sparse=sparse)
+        self.attend = Attend(geometry, heads, groups[1], head, rope, sparse=sparse, paired=paired)
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,), delicate=False)
 
     @torch.no_grad()

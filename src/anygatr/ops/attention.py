@@ -12,6 +12,7 @@ from anygatr.ops import sdpa
 from anygatr.ops.batch import Batch
 from anygatr.ops.near import near_attention
 from anygatr.ops.op import Op, Tensors
+from anygatr.ops.pairs import TokenPairs, pair_attention
 from anygatr.ops.precision import autocast_type, lengthened, without_autocast
 from anygatr.ops.ragged import packed_attention
 from anygatr.ops.rope import rotate
@@ -28,7 +29,8 @@ class Attention(Op):
     (x, s, keys_x, keys_s) -> (x, s): those of keys and values come from the tokens of a condition. There is one key head
     (multi-query) or as many as query heads; channels are head-major. Parameters are the logarithms of the learned features'
     weights, (h, c) each. `scale` = 1 / sqrt(compared), the numbers of a row; of all blades, those in `mixed` are mixed.
-    With `sparse` = (neighbours, anchors) the keys of a token are those that the batch says; (0, 0) stands for all.
+    With `sparse` = (neighbours, anchors) the keys of a token are those that the batch says; (0, 0) stands for all. With
+    `paired`, pairs of tokens have keys and values of their own, added to those of the sender, and a bias.
     """
 
     features: tuple[Feature, ...]
@@ -40,6 +42,7 @@ class Attention(Op):
     compared: int
     cross: bool = False
     sparse: tuple[int, int] = (0, 0)
+    paired: bool = False
 
     @classmethod
     def of(
@@ -53,6 +56,11 @@ class Attention(Op):
     def scale(self) -> float:
         """What logits are multiplied by."""
         return 1 / sqrt(max(self.compared, 1))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every token attends to all others by their channels alone, as kernels compute it."""
+        return not any(self.sparse) and not self.paired
 
     @property
     def precise(self) -> bool:
@@ -92,11 +100,16 @@ class Attention(Op):
         assert batch is not None
         short, tokens = autocast_type(values[0]), values[1].shape[:-1]
         with without_autocast(values[0]):
-            if short is not None and not self.precise:
+            if self.paired:
+                pass  # few numbers a pair, in full precision
+            elif short is not None and not self.precise:
                 q, k, v = q.to(short), k.to(short), v.to(short)
             elif short is torch.bfloat16 and q.device.type != "cpu":  # CPUs are as fast in float32; float16 may overflow
                 q, k, v = self.halved(q, short, False), self.halved(k, short, True), v.to(short)
-            if any(self.sparse):
+            if self.paired:
+                assert batch.pairs is not None
+                out = self._with_pairs(q, k, v, batch.pairs)
+            elif any(self.sparse):
                 assert batch.near is not None
                 out = near_attention(q, k, v, batch.near, self.scale)
             elif batch.packed is not None and not self.cross:
@@ -112,6 +125,26 @@ class Attention(Op):
                 out = sdpa.attention(q, k, v, self.scale, mask).flatten(0, 1)
             x, s = self._channels(out)
             return x.unflatten(1, tokens), s.unflatten(0, tokens)
+
+    def _with_pairs(
+        self, q: Float[Tensor, "n h f"], k: Float[Tensor, "n g f"], v: Float[Tensor, "n g v"], pairs: TokenPairs
+    ) -> Float[Tensor, "n h v"]:
+        """Attention where a pair adds <q, key> + scalars . scalars + bias to its logit and has a value of its own.
+
+        Of the features only the inner product counts: it is linear, so that a pair of zeros adds nothing.
+        """
+        (mv, scalars), g = self.head, self.key_heads
+        x, s = lengthened(pairs.x, pairs.s)
+        (x_key, x_value), (s_key, s_value) = x.split([g * mv] * 2, -1), s.split([g * scalars] * 2, -1)
+        columns = q.split([*(f.size * mv for f in self.features), scalars], -1)
+        compared = [(f, part) for f, part in zip(self.features, columns, strict=False) if isinstance(f, Inner)]
+        keys = torch.cat([*(_by_head(f.key(x_key), g) for f, _ in compared), s_key.unflatten(-1, (g, scalars))], -1)
+        queries = torch.cat([*(part for _, part in compared), columns[-1]], -1)[pairs.receiver]
+        logits = self.scale * torch.einsum("egrf,egf->egr", queries.unflatten(1, (g, -1)), keys).flatten(1)
+        if pairs.bias is not None:
+            logits = logits + pairs.bias
+        values = torch.cat([_by_head(_mixed_blades(x_value, self), g), s_value.unflatten(-1, (g, scalars))], -1)
+        return pair_attention(q, k, v, logits.to(q), values.to(q), pairs.buckets, self.scale)
 
     def halved(self, rows: Float[Tensor, "n h f"], short: torch.dtype, key: bool) -> Float[Tensor, "n h f_short"]:
         """Rows in 16 bits whose products are those of 32: precise numbers as high + low, three products for each.

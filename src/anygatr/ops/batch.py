@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anygatr.ops.near import Near
+from anygatr.ops.pairs import TokenPairs
 from anygatr.ops.ragged import Packed
 from anygatr.ops.shard import Shard
 from anygatr.spaces.geometry import Geometry
@@ -17,7 +18,8 @@ class Batch(NamedTuple):
 
     `reference` multiplies products that are odd under mirrors. `inputs` and `scalars` are the network's input channels that
     every query and key sees again. `condition_mask` is True for the real tokens of a condition. `near` says which keys the
-    queries of sparse attention have, `shard` which other processes have tokens of the same samples.
+    queries of sparse attention have, `shard` which other processes have tokens of the same samples, `pairs` what pairs of
+    tokens add to attention.
     """
 
     reference: Float[Tensor, "*#tokens 1"]
@@ -28,6 +30,7 @@ class Batch(NamedTuple):
     condition_mask: Bool[Tensor, "*batch m"] | None = None
     near: Near | None = None
     shard: Shard | None = None
+    pairs: TokenPairs | None = None
 
 
 def join_reference(

@@ -81,7 +81,7 @@ def describe(op: Op) -> str:
             return f"product<{plan.multiply_adds} terms>"
         case Attention():
             features = ", ".join(f"{type(f).__name__}({f.size})" for f in op.features)
-            keys = f", {op.sparse[0]} neighbours, {op.sparse[1]} anchors" if any(op.sparse) else ""
+            keys = f", {op.sparse[0]} neighbours, {op.sparse[1]} anchors" if any(op.sparse) else ", pairs" * op.paired
             return f"{'cross_' if op.cross else ''}attention<{op.heads} heads, {features}{keys}>"
         case Rope():
             return "rope"

@@ -8,6 +8,11 @@ def anywhere(space: Space) -> bool:
     return True
 
 
+def nowhere(space: Space) -> bool:
+    """No space: others stand for it everywhere."""
+    return False
+
+
 def with_points(space: Space) -> bool:
     """Spaces that say what a point is."""
     return space.point is not None

@@ -41,6 +41,8 @@ class Kind:
     coded: bool = False
     """Whether its column is a code, 0, 1, ..., of so many classes as the declaration says: "category*14". Each class is a
     scalar, 1 for the tokens of that class and 0 for others, and so has a learned vector in the first linear map."""
+    spatial: bool = False
+    """Whether lengths and angles of space alone make it, so that there is none where boosts change them."""
     synonyms: tuple[str, ...] = ()
     """Words that people write for it."""
     note: str = ""

@@ -95,6 +95,17 @@ TABLE: dict[str, Kind] = {
         carried=True,
         synonyms=("quaternion", "angle", "orientation", "rotor"),
     ),
+    "rotation6": Kind(
+        columns=(("vector", "direction"), ("vector", "direction")),
+        exists=existence.nowhere,
+        embed=vectors.embed_vector,
+        extract=vectors.extract_vector,
+        substitute=("vector", "vector"),
+        unite=substitutes.orthonormal,
+        spatial=True,
+        note="two vectors stand for it where there is no time",
+        synonyms=("frame", "axes", "rotation_matrix", "rot6d", "six_d"),
+    ),
     "translation": Kind(
         columns=(("vector", "length"),),
         exists=existence.with_infinity,
@@ -208,7 +219,8 @@ def parts(geo: HasSpace, kind: str) -> tuple[str, ...]:
     if kind in known or entry.coded:
         return (kind,)
     placed = {"point"} & set(entry.pieces)  # a plane without points to measure from has no offset either
-    if not entry.substitute or not {*entry.substitute, *placed} <= set(known):
+    missing = not entry.substitute or not {*entry.substitute, *placed} <= set(known)
+    if missing or (entry.spatial and geo.space.time is not None):
         geo.require(kind)
     return entry.substitute
 
@@ -274,7 +286,10 @@ def draw(geo: HasSpace, kind: str, *shape: int, generator: torch.Generator | Non
     """Random float64 values of this kind, (*shape, columns); radii are positive and quaternions have length one."""
     values = torch.randn(*shape, columns(geo, kind), generator=generator, dtype=torch.float64)
     named = zip(_pieces(kind), split(geo, kind, values), strict=True)
-    return _join(geo, kind, tuple(piece.draw(geo.space, x) for piece, x in named))
+    pieces = tuple(piece.draw(geo.space, x) for piece, x in named)
+    # what others stand for everywhere is nothing but what they unite to
+    entry = lookup(kind)
+    return _join(geo, kind, entry.unite(geo, None, *pieces) if entry.exists is existence.nowhere else pieces)
 
 
 def split(geo: HasSpace, kind: str, values: Tensor) -> Pieces:

@@ -11,6 +11,8 @@ from anygatr.spaces.embeddings.versors import embed_motor, extract_motor, rotate
 from anygatr.spaces.pieces import Pieces
 from anygatr.spaces.space import HasSpace
 
+TINY = 1e-12  # below this a vector has no direction
+
 
 def unchanged(geo: HasSpace, origin: Tensor | None, *pieces: Tensor) -> Pieces:
     """The pieces themselves, where each has a kind of its own."""
@@ -33,6 +35,13 @@ def nearest(geo: HasSpace, origin: Tensor | None, point: Tensor, direction: Tens
     square = nonzero(direction.square().sum(-1, keepdim=True), 1e-6)
     along = (relative(point, origin) * direction).sum(-1, keepdim=True) * direction / square
     return point - along, direction
+
+
+def orthonormal(geo: HasSpace, origin: Tensor | None, a: Tensor, b: Tensor) -> Pieces:
+    """The first two columns of a rotation matrix from any two vectors, by Gram-Schmidt; they turn as the vectors do."""
+    first = a / a.norm(dim=-1, keepdim=True).clamp(min=TINY)
+    rest = b - (first * b).sum(-1, keepdim=True) * first
+    return first, rest / rest.norm(dim=-1, keepdim=True).clamp(min=TINY)
 
 
 def relative_motor(geo: HasSpace, origin: Tensor | None, rotation: Tensor, t: Tensor) -> Pieces:

@@ -114,7 +114,7 @@ def schedule(program: Program, differentiable_reference: bool, sharded: bool = F
             before = sorted({makers[value] for value in step.inputs if value in makers})
             own = [*before, number, *([] if total is None else [sums[number]])]
             items.append((_linear(program, step, [absorbed[n] for n in before], total), own))
-        elif isinstance(step.op, Attention) and supports(step.op.features) and not any(step.op.sparse) and not sharded:
+        elif isinstance(step.op, Attention) and supports(step.op.features) and step.op.is_plain and not sharded:
             items.append((FusedAttention(step, step.inputs, step.outputs, _learned(program, step)), [number]))  # type: ignore[arg-type]
         else:
             items.append((step, [number]))

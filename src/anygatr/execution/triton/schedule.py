@@ -89,7 +89,7 @@ def schedule(program: Program) -> tuple[Item, ...]:
                 items.append(_linear(step, makers, program.steps[sums[number]] if number in sums else None))
             case Product(plan):
                 items.append(ProductKernel((step,), step.inputs, step.outputs, (), plan))
-            case Attention() as op if supports(op) and not any(op.sparse):
+            case Attention() as op if supports(op) and op.is_plain:
                 names, learned = tuple(map(str, step.parameters)), sum(f.learned for f in op.features)
                 items.append(AttentionKernel((step,), step.inputs, step.outputs, names[:learned], op, names[learned:]))
             case _:
