@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -126,7 +126,7 @@ class Linear(Op):
         x, s, *given = shortened(*values, *parameters)
         return self._run((x, s), given)
 
-    def _run(self, values: Sequence[Tensor], given: Tensors) -> tuple[Tensor, Tensor]:
+    def _run(self, values: Sequence[Tensor], given: Sequence[Any]) -> tuple[Tensor, Tensor]:
         x, s = values
         weights, (sources, targets, outer, combinations) = LinearWeights(*given[:6]), given[6:]
         plan, tokens = self.plan, s.shape[:-1]
