@@ -103,7 +103,7 @@ def test_a_map_that_mixes_coordinates_is_caught(monkeypatch):
     assert not certify(built("E", target="vector"), dtypes=[torch.float64]).ok
 
 
-def test_order_of_pairs_does_not_matter_and_doubles_add_up():
+def test_order_of_pairs_does_not_matter():
     net, (tokens, _, few, edges) = built(), sample(6)
     order = torch.randperm(edges.shape[1], generator=torch.Generator().manual_seed(0))
     shuffled = net(**tokens, pairs={name: x[order] for name, x in few.items()}, edges=edges[:, order])["out"]
@@ -124,6 +124,13 @@ def test_tiles_equal_the_whole_and_their_gradients(monkeypatch):
         Bucket(rest, None, torch.tensor([1, 3, 5, 7]), torch.tensor([15, 2, 2, 7])),
     )
     whole = pair_attention(q, k, v, logits, values, places, 0.7)
+    # the last two of the second bucket have the same ends: they add up
+    sums = torch.eye(9, dtype=torch.float64)
+    sums[3, 5] = 1
+    once = places[1]._replace(pairs=torch.tensor([1, 3, 7]), cells=torch.tensor([15, 2, 7]))
+    added = torch.einsum("de,egw->dgw", sums, values)
+    again = pair_attention(q, k, v, sums @ logits, added, (places[0], once), 0.7)
+    torch.testing.assert_close(again, whole, rtol=1e-12, atol=1e-13)
     for tile in (16, 40, 80):
         monkeypatch.setattr(operation, "TILE", tile)
         given = (q, k, v, logits, values)

@@ -269,9 +269,7 @@ class Model(nn.Module):
             given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"
             raise ValueError(f"group divides the tokens of dense samples with exact attention; leave out {given}")
         if self.pairs is not None:
-            raise ValueError(
-                "group divides the tokens of a sample, whose pairs would be on several processes; leave out group"
-            )
+            raise ValueError("group divides samples, whose pairs would be on several processes; leave out group")
         first = next(iter(tokens.values.values()))
         return Shard.of(group, first.shape[:-1], tokens.mask, first)
 
@@ -309,6 +307,8 @@ class Model(nn.Module):
         check_large(large, options)
         if large is None:
             return None
+        if self.pairs is not None:
+            raise ValueError(f"large={large!r} and pairs: sparse attention has no pairs; leave one out")
         found = next((f.name for f in self.inputs.fields if (f.kind, f.count) == ("point", 1)), None)
         if found is None:
             raise ValueError(

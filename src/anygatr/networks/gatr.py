@@ -140,6 +140,8 @@ class GATr(nn.Module):
         if (px is not None) != (self.pairs is not None):
             raise ValueError(f"px={'None' if px is None else tuple(px.shape)}, but the network was built with {self.pairs=}")
         if px is not None and self.pairs is not None:
+            if shard is not None:
+                raise ValueError("group divides samples, whose pairs would be on several processes; leave out group")
             tokens = s.shape[:-1]
             pairs = enter_pairs(px, ps, edges, self.geometry, self.pairs, batch.mask, batch.packed, tokens)
             batch = batch._replace(pairs=pairs._replace(x=self.basis.enter(pairs.x)))
@@ -174,7 +176,7 @@ class GATr(nn.Module):
         points = s.new_empty(tokens, self.geometry.dim).normal_()
         if self.pairs is not None:
             example = border.example(self.geometry, self.pairs, (tokens, tokens), None, self.linear_in.weight)
-            return (x, s, None, None, None, *example)  # type: ignore[return-value]
+            return (x, s, None, None, None, None, *example)  # type: ignore[return-value]
         return (x, s, None, None, points) if self.anchors else (x, s)  # type: ignore[return-value]
 
     def _near(self, points: Tensor | None, tokens: torch.Size, batch: Batch) -> Near:
