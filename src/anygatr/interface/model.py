@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.sight import require_sight
@@ -161,7 +160,7 @@ class Model(nn.Module):
 
     def forward(
         self,
-        group: ProcessGroup | None = None,
+        group: Any = None,
         /,
         *,
         mask: Tensor | None = None,
@@ -197,7 +196,7 @@ class Model(nn.Module):
 
     def fit_unit(
         self,
-        group: ProcessGroup | None = None,
+        group: Any = None,
         /,
         *,
         mask: Tensor | None = None,
@@ -240,7 +239,7 @@ class Model(nn.Module):
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 
-    def _shard(self, group: ProcessGroup, tokens: Tokens) -> Shard:
+    def _shard(self, group: Any, tokens: Tokens) -> Shard:
         """What the processes of a group have of the same samples."""
         if tokens.offsets is not None or self.near_field is not None:
             given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"
