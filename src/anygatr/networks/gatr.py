@@ -112,7 +112,7 @@ class GATr(nn.Module):
         """x is (..., n, c, k), or packed (N, c, k) with `offsets`; `mask` is True for real tokens.
 
         Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors.
-        With a torch.distributed `group`, each of its processes passes its part of the same samples; tokens attend to all parts.
+        With a torch.distributed `group`, each of its processes passes its part of the same samples, and attends to all.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
         shard = None if group is None else self._shard(group, s.shape[:-1], mask, offsets, s)
