@@ -1,7 +1,4 @@
-"""Tables and figure of docs/scale.md, from the rows of `scale.large` and `scale.arteries`.
-
-python -m benchmarks.scale.page
-"""
+"""Tables and figure of docs/scale.md, from the rows of the other commands: python -m benchmarks.scale.page."""
 
 import json
 import statistics

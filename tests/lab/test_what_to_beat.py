@@ -40,6 +40,13 @@ def test_closed_forms_find_what_is_linear(tmp_path):
     assert found["linear"]["r2"] == pytest.approx(1.0)
 
 
+def test_a_scalar_that_is_zero_in_another_split_still_weighs(tmp_path):
+    data = load(drift(tmp_path / "d.npz", samples=60), INPUTS, {"final": "point"})
+    held = data.split("eval")
+    held.fields["mass"][0, 0] = 0.0
+    assert baseline_metrics(data.split("train"), {"eval": held}, {})["eval"]["linear"]["rmse"] < 1e-10
+
+
 def test_the_linear_map_is_equivariant(tmp_path):
     """Turned and shifted training and evaluation data give the turned and shifted prediction."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 
 from anygatr.interface.fields import Field, Inputs, Targets
 from anygatr.interface.pairs import checked_pairs, declare_pairs
@@ -175,7 +174,7 @@ class Model(nn.Module):
 
     def forward(
         self,
-        group: ProcessGroup | None = None,
+        group: Any = None,
         /,
         *,
         mask: Tensor | None = None,
@@ -215,7 +214,7 @@ class Model(nn.Module):
 
     def fit_unit(
         self,
-        group: ProcessGroup | None = None,
+        group: Any = None,
         /,
         *,
         mask: Tensor | None = None,
@@ -263,7 +262,7 @@ class Model(nn.Module):
         }
         return ", ".join(f"{key}={value}" for key, value in described.items())
 
-    def _shard(self, group: ProcessGroup, tokens: Tokens) -> Shard:
+    def _shard(self, group: Any, tokens: Tokens) -> Shard:
         """What the processes of a group have of the same samples."""
         if tokens.offsets is not None or self.near_field is not None:
             given = "offsets" if tokens.offsets is not None else f"large={self.config['large']!r}"

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from anygatr.execution import execute
@@ -120,7 +119,7 @@ class GATr(nn.Module):
         mask: Bool[Tensor, "*tokens"] | None = None,
         offsets: Int[Tensor, " samples+1"] | None = None,
         points: Float[Tensor, "*tokens d"] | None = None,
-        group: Shard | ProcessGroup | None = None,
+        group: Any = None,
         px: Float[Tensor, "*pairs p k"] | None = None,
         ps: Float[Tensor, "*pairs p_s"] | None = None,
         edges: Int[Tensor, "2 e"] | None = None,
@@ -130,7 +129,7 @@ class GATr(nn.Module):
         Padding touches nothing and comes out zero. `points` are the tokens' coordinates, for networks with anchors. px and
         ps belong to pairs: (..., receiver, sender, p, k), or (E, p, k) with `edges`, senders above receivers, which number
         the tokens through all samples. Pairs that are not listed, or zero, change nothing.
-        With a process `group`, every process of it passes its part of the same samples, and tokens attend to all of them.
+        With a torch.distributed `group`, each of its processes passes its part of the same samples, and attends to all.
         """
         x, s = border.enter(x, s, self.geometry, self.inputs, self.linear_in.weight)
         shard = None if group is None else self._shard(group, s.shape[:-1], mask, offsets, s)
@@ -188,9 +187,7 @@ class GATr(nn.Module):
         real = None if batch.mask is None else batch.mask.flatten()
         return choose_near(points.flatten(0, -2), offsets, self.neighbours, self.anchors, real)
 
-    def _shard(
-        self, group: Shard | ProcessGroup, tokens: torch.Size, mask: Tensor | None, offsets: Tensor | None, like: Tensor
-    ) -> Shard:
+    def _shard(self, group: Any, tokens: torch.Size, mask: Tensor | None, offsets: Tensor | None, like: Tensor) -> Shard:
         compiled = any(block._compiled_call_impl is not None for block in self.blocks)
         for name, given in (("offsets", offsets is not None), ("anchors", self.anchors), ("compile()", compiled)):
             if given:

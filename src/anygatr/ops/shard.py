@@ -1,7 +1,7 @@
 """One sample on many processes: each has some of its tokens, and keys, values and sums are those of all."""
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,16 +19,19 @@ class Shard:
     Gradients are those of the sum of what all processes differentiate.
     """
 
-    group: dist.ProcessGroup
+    group: Any
     rank: int
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, group: Union["Shard", dist.ProcessGroup], tokens: torch.Size, mask: Tensor | None, like: Tensor) -> "Shard":
-        """Agree with the other processes of a group, once they have the same samples (*batch, n) with masks or without."""
+    def of(cls, group: Any, tokens: torch.Size, mask: Tensor | None, like: Tensor) -> "Shard":
+        """Agree with the other processes of a group, once they have the same samples (*batch, n) with masks or without.
+
+        `group` is a process group of torch.distributed, or what was made of one before.
+        """
         if isinstance(group, Shard):
             return group
-        if not isinstance(group, dist.ProcessGroup):
+        if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
             raise ValueError(f"group={group!r} is no process group; pass one, such as torch.distributed.group.WORLD")
         here = torch.tensor([tokens[-1], tokens[:-1].numel(), int(mask is not None)], device=like.device)
         found = [torch.empty_like(here) for _ in range(group.size())]

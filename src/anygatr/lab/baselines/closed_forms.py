@@ -115,6 +115,8 @@ class _Linear:
     mean: _Mean
     coefficients: dict[str, list[Tensor | None]]
     """For each target and each piece of its columns; None where nothing linear can be said, as of a rotation."""
+    weights: tuple[bool, ...]
+    """Which scalars weigh means."""
 
     @classmethod
     def fit(cls, train: Dataset, mean: _Mean) -> "_Linear":
@@ -129,10 +131,10 @@ class _Linear:
                     continue
                 base, columns_of = known
                 found[name].append(_least_squares(columns_of, piece - base, features.scored))
-        return cls(mean, found)
+        return cls(mean, found, features.weights)
 
     def __call__(self, data: Dataset) -> dict[str, Tensor]:
-        features, out = LinearFeatures.of(data), self.mean(data)
+        features, out = LinearFeatures.of(data, self.weights), self.mean(data)
         for name, coefficients in self.coefficients.items():
             pieces: list[Tensor] = []
             for (role, piece), c in zip(_pieces(data, name), coefficients, strict=True):
@@ -157,10 +159,12 @@ class LinearFeatures:
     place: Float[Tensor, "n x"] | None
     """The place of a token, or the centre of a sample."""
     scored: Tensor | None
+    weights: tuple[bool, ...]
+    """Which scalars weigh means."""
 
     @classmethod
-    def of(cls, data: Dataset) -> "LinearFeatures":
-        """The features of all tokens or samples of a data set."""
+    def of(cls, data: Dataset, weights: tuple[bool, ...] | None = None) -> "LinearFeatures":
+        """The features of all tokens or samples of a data set; scalars that are positive in it are weights by default."""
         data = data.packed()
         tokens = _Samples(data)
         pieces = [(role, x) for name in data.input_kinds for role, x in _pieces(data, name)]
@@ -169,19 +173,22 @@ class LinearFeatures:
         free = [x - tokens.spread(centre) for x in places] if centre is not None else []
         free += [x for role, x in pieces if role != "position" and x.shape[-1] == data.dim > 1]
         scalars = [x for name, kind in data.input_kinds.items() for x in _numbers(data, name, kind)]
-        weights = [x for x in scalars if bool((x > 0).all()) and not bool((x == x[0]).all())]
+        weights = weights or tuple(bool((x > 0).all()) and not bool((x == x[0]).all()) for x in scalars)
+        weighing = [x for x, weighs in zip(scalars, weights, strict=True) if weighs]
         means = [tokens.mean(x) for x in free]
-        means += [tokens.mean(w.unsqueeze(-1) * x) / tokens.mean(w).unsqueeze(-1) for w in weights for x in free]
+        means += [tokens.mean(w.unsqueeze(-1) * x) / tokens.mean(w).unsqueeze(-1) for w in weighing for x in free]
         averages = [tokens.mean(x) for x in scalars]
         one = torch.ones(len(data) if data.per == "sample" else len(tokens.sample), dtype=torch.float64)
         if data.per == "sample":
             count = tokens.counts
             numbers = [one, count, *averages, *(count * x for x in averages)]
-            return cls(_stacked(means, data.dim, len(one)), torch.stack(numbers, -1), centre, None)
+            return cls(_stacked(means, data.dim, len(one)), torch.stack(numbers, -1), centre, None, weights)
         vectors = [*free, *map(tokens.spread, means)]
         numbers = [one, *scalars, *map(tokens.spread, averages)]
         scored = None if data.scored is None else data.scored.flatten()
-        return cls(_stacked(vectors, data.dim, len(one)), torch.stack(numbers, -1), places[0] if places else None, scored)
+        return cls(
+            _stacked(vectors, data.dim, len(one)), torch.stack(numbers, -1), places[0] if places else None, scored, weights
+        )
 
     def known_for(self, role: str, piece: Tensor) -> tuple[Tensor, Tensor] | None:
         """What a piece of a target is compared with, and the features (n, columns, f) that may be added to it."""
