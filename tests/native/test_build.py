@@ -22,13 +22,14 @@ PROBE = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
+    from anygatr.execution import cache
     from anygatr.execution.c import build
     found = build.available(), build.available(), build.reason()
     try:
         build.library(("probe.c",), "")
     except build.BuildError:
         pass
-print(*found[:2], len([w for w in caught if "no C kernels" in str(w.message)]), found[2], str(build._cache()), sep="|")
+print(*found[:2], len([w for w in caught if "no C kernels" in str(w.message)]), found[2], str(cache.directory()), sep="|")
 """
 
 

@@ -4,14 +4,12 @@ A build is some of the sources and a generated.h. Nothing here raises while ther
 impossible, `available` is false, `reason` says why, and one warning says so, too.
 """
 
-import atexit
 import ctypes
 import fcntl
 import hashlib
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from anygatr.execution import cache
 
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = (
@@ -111,7 +111,7 @@ def _load(sources: tuple[str, ...], generated: str) -> ctypes.CDLL:
     flags = (*FLAGS, *(SANITIZE if os.environ.get(SANITIZE_VARIABLE) else ()))
     texts = (_all_sources(), *((SOURCES / name).read_text() for name in sources))
     parts = (*sources, generated, *flags, *_surroundings(), *texts)
-    path = _cache() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
+    path = cache.directory() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
     if not _intact(path):
         _build(path, sources, generated, flags)
     return ctypes.CDLL(str(path))
@@ -137,13 +137,13 @@ def _build(path: Path, sources: tuple[str, ...], generated: str, flags: tuple[st
 
 
 @contextmanager
-def _scratch(cache: Path) -> Iterator[str]:
+def _scratch(parent: Path) -> Iterator[str]:
     """A directory to build in, locked as long as its process lives; those of processes that were killed are removed."""
-    for old in cache.glob("build-*"):
+    for old in parent.glob("build-*"):
         with suppress(OSError):
             if time.time() - old.stat().st_mtime > FRESH:
                 _remove_unless_locked(old)
-    directory = tempfile.TemporaryDirectory(dir=cache, prefix="build-", ignore_cleanup_errors=True)
+    directory = tempfile.TemporaryDirectory(dir=parent, prefix="build-", ignore_cleanup_errors=True)
     with directory as scratch, Path(scratch, "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield scratch
@@ -169,7 +169,7 @@ def _run(command: list[str], directory: str | None = None) -> bytes:
             try:
                 out, error = process.communicate(timeout=min(PATIENCE, TIMEOUT))
             except subprocess.TimeoutExpired:
-                _say_once(f"anygatr: building C kernels, which are kept in {_cache()}")
+                _say_once(f"anygatr: building C kernels, which are kept in {cache.directory()}")
                 out, error = process.communicate(timeout=max(TIMEOUT - PATIENCE, 0))
         except BaseException:
             process.kill()
@@ -227,17 +227,3 @@ def _openmp() -> list[str]:
     """The OpenMP runtime: torch's own where it brings one, so that both share one set of threads."""
     own = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
     return [str(own[0])] if own else ["-fopenmp"]
-
-
-@lru_cache(maxsize=1)
-def _cache() -> Path:
-    """Where libraries stay between runs; a private temporary directory where others could put libraries there."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    path = (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "anygatr"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    if found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return path
-    private = Path(tempfile.mkdtemp(prefix="anygatr-"))
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return private
