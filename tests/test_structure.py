@@ -54,6 +54,7 @@ def test_deep_folders_say_what_they_are_for():
         "program",
         "execution",
         "execution/c",
+        "execution/triton",
         "nn",
         "networks",
         "interface",

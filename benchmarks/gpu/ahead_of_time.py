@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-POINTERS = {"targets": "*i32", "entries": "*i32", "tiles": "*i32", "pairs": "*i32", "members": "*i32"}
+POINTERS = dict.fromkeys(("targets", "entries", "tiles", "pairs", "members", "runs"), "*i32")
 
 
 class Usage(NamedTuple):
@@ -21,8 +21,13 @@ class Usage(NamedTuple):
     spilled: int  # bytes, stores and loads
 
 
-def usage(kernel: Any, constants: dict[str, Any], architecture: int, pointer: str = "*fp32", **options: Any) -> Usage:
-    """Compile a kernel with these constants; arguments without one are pointers, or sizes where it says so."""
+def usage(kernel: Any, constants: dict[str, Any], architecture: int, **options: Any) -> Usage:
+    """What a kernel takes that is compiled with these constants."""
+    return _assemble(compiled(kernel, constants, architecture, **options).asm["ptx"], architecture)
+
+
+def compiled(kernel: Any, constants: dict[str, Any], architecture: int, pointer: str = "*fp32", **options: Any) -> Any:
+    """A kernel with these constants; arguments without one are pointers, or sizes where it says so."""
     sizes = set(kernel.do_not_specialize or ())
     names = [p.name for p in kernel.params]
     signature = {
@@ -30,8 +35,7 @@ def usage(kernel: Any, constants: dict[str, Any], architecture: int, pointer: st
     }
     aligned = {(names.index(n),): [["tt.divisibility", 16]] for n in names if signature[n].startswith("*")}
     source = ASTSource(kernel, signature, {(names.index(n),): v for n, v in constants.items()}, aligned)
-    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
-    return _assemble(compiled.asm["ptx"], architecture)
+    return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
 
 
 def _assemble(ptx: str, architecture: int) -> Usage:

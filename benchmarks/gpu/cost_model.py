@@ -21,11 +21,12 @@ class Card:
     bandwidth: float  # bytes per second
     float32: float  # FLOP per second without tensor cores
     bfloat16: float  # FLOP per second with tensor cores
+    cached: float  # numbers per second from first-level caches: 32 a clock on each of its processors
 
 
 CARDS = (
-    Card("A100 80 GB", 4e-6, 1.5e12, 19.5e12, 312e12),
-    Card("H100 SXM", 4e-6, 3.35e12, 67e12, 989e12),
+    Card("A100 80 GB", 4e-6, 1.5e12, 19.5e12, 312e12, 108 * 32 * 1.41e9),
+    Card("H100 SXM", 4e-6, 3.35e12, 67e12, 989e12, 132 * 32 * 1.83e9),
 )
 REACHED = {"triton": 0.5, "torch": 1.0}
 """The share of the peak rate that kernels reach: half for ours; all for torch's, as in the figures of official GATr."""
@@ -37,9 +38,9 @@ def seconds(launches: Iterable[Launch], card: Card, short: bool = False) -> floa
     """The sum over launches."""
     rate = card.bfloat16 if short else card.float32
     total = 0.0
-    for name, moved, flops in launches:
+    for name, moved, flops, cached in launches:
         reached = REACHED.get(name.split()[0], REACHED["torch"])
-        total += max(card.launch, moved / card.bandwidth, flops / (rate * reached))
+        total += max(card.launch, moved / card.bandwidth, flops / (rate * reached), cached / (card.cached * reached))
     return total
 
 

@@ -40,19 +40,28 @@ MULTIPLIED = ("mm", "bmm", "addmm", "baddbmm")
 
 
 class Launch(NamedTuple):
-    """One kernel: the bytes of its operands, each once, and its floating point operations."""
+    """One kernel: the bytes of its operands, each once, its floating point operations, and numbers that it reads again.
+
+    Those are in the cache of the processor that runs it.
+    """
 
     name: str
     bytes: int
     flops: int = 0
+    cached: int = 0
+
+
+Specialisation = tuple[str, tuple[tuple[str, Any], ...]]
+"""A kernel's name, which for a generated one tells its source, and its constants and options."""
 
 
 class Launches(TorchDispatchMode):
-    """Everything that is launched while it is active."""
+    """Everything that is launched while it is active; of Triton's kernels, every specialisation that has to be compiled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Launch] = []
+        self.specialisations: dict[Specialisation, Any] = {}
 
     @property
     def counts(self) -> Counter[str]:
@@ -81,14 +90,15 @@ def _bytes(value: object) -> int:
 @contextmanager
 def triton_not_run(counted: Launches) -> Iterator[None]:
     """The Triton backend on meta tensors, its kernels counted where they would be launched."""
-    from anygatr.execution.triton import attention, linear, product, selfcheck
+    from anygatr.execution.triton import attention, linear, product, prologue, selfcheck
 
     def call(kernel: Any, grid: Any, *args: Any, **constants: Any) -> None:
         if 0 not in grid:
-            counted.made.append(Launch(f"triton {kernel.fn.__name__}", _bytes(args), _triton_flops(kernel, args)))
+            counted.made.append(Launch(f"triton {kernel.fn.__name__}", _bytes(args), *_triton_work(kernel, args)))
+            counted.specialisations[kernel.fn.__code__.co_filename + kernel.fn.__name__, tuple(constants.items())] = kernel
 
     with ExitStack() as stack:
-        for module in (attention, linear, product):
+        for module in (attention, linear, product, prologue):
             stack.enter_context(mock.patch.object(module, "call", call))
         stack.enter_context(mock.patch.object(selfcheck, "passes", return_value=True))
         stack.enter_context(mock.patch.object(TritonBackend, "available", return_value=None))
@@ -96,14 +106,16 @@ def triton_not_run(counted: Launches) -> Iterator[None]:
         yield
 
 
-def _triton_flops(kernel: Any, args: Any) -> int:
-    """Of linear maps and their weights' gradients, whose tables have one row for each pair of blades; of others none."""
+def _triton_work(kernel: Any, args: Any) -> tuple[int, int]:
+    """FLOPs of linear maps and their weights' gradients, by the rows of their tables; cached reads of products by table."""
     named = dict(zip((p.name for p in kernel.params), args, strict=False))
+    if kernel.fn.__name__ == "product_table_kernel":  # a pair and two blades for each term
+        return 0, 3 * len(named["pairs"]) * named["tokens"] * named["channels"]
     if kernel.fn.__name__ not in ("linear_kernel", "weight_kernel"):
-        return 0
+        return 0, 0
     sizes = [named[name] for name in ("tokens", "x_width", "y_width", "s_width", "t_width")]
     tokens, x, y, s, t = sizes
-    return 2 * tokens * (len(named["factors"]) * x * y + s * (t + y) + x * t)
+    return 2 * tokens * (len(named["factors"]) * x * y + s * (t + y) + x * t), 0
 
 
 class _Flash(torch.autograd.Function):
@@ -119,7 +131,7 @@ class _Flash(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        _, moved, flops = ctx.launch
+        _, moved, flops, _ = ctx.launch
         ctx.counted.made += [Launch("flash rows", _bytes([grad, grad])), Launch("flash backward", 2 * moved, 5 * flops // 2)]
         return None, *(torch.empty_like(t) for t in ctx.saved_tensors)
 

@@ -8,16 +8,17 @@ import warnings
 from dataclasses import replace
 
 import pytest
+import sixteen_bits
 import torch
 from torch.autograd import gradgradcheck
 
 import anygatr
 from anygatr import ConditionalGATr, GATr
-from anygatr.execution import execute
+from anygatr.execution import cache, execute
 from anygatr.execution.observed import traced
 from anygatr.execution.triton import linear, product, selfcheck
 from anygatr.execution.triton.launch import launches
-from anygatr.execution.triton.schedule import Kernel, schedule
+from anygatr.execution.triton.schedule import Kernel, LinearKernel, LoadPrologue, schedule
 from anygatr.nn import MLP, Block, EquiLinear, GeometricBilinear, Width
 from anygatr.ops.batch import Batch, join_reference
 from anygatr.spaces.presets import geometry
@@ -33,9 +34,10 @@ def label(geo):
 
 
 @pytest.fixture(autouse=True)
-def no_fallback(request, monkeypatch):
+def no_fallback(request, monkeypatch, tmp_path):
     """Nothing is replaced by torch: self-checks, which take as long as the tests, are left to those that are about them."""
     torch.manual_seed(0)
+    monkeypatch.setattr(cache, "directory", lambda: tmp_path)
     if "checked" not in request.node.name:
         monkeypatch.setattr(selfcheck, "passes", lambda *_: True)
     with warnings.catch_warnings():
@@ -55,21 +57,28 @@ def more_of(layer, x, s, geo):
     return (number,) if isinstance(layer, MLP | GeometricBilinear) else ()
 
 
-def difference(layer, geo, x, s):
-    """The largest difference of values and gradients between both backends, relative to the largest number of each."""
-    results = []
-    for backend in ("triton", "torch"):
-        before = sum(launches.values())
-        with anygatr.backend(backend):
-            leaves = [x.detach().clone().requires_grad_(), s.detach().clone().requires_grad_()]
-            made = [y for y in execute(layer, *leaves, *more_of(layer, x, s, geo)) if y.numel()]
-            asked = [*leaves, *(p for p in layer.parameters() if p.requires_grad)]
-            torch.manual_seed(1)
-            grads = torch.autograd.grad(made, asked, [torch.randn_like(y) for y in made], materialize_grads=True)
-        results.append([t.detach().double() for t in (*made, *grads)])
-        assert (sum(launches.values()) > before) is (backend == "triton")
-    pairs = [(a, b) for a, b in zip(*results, strict=True) if b.numel()]
+def results(backend, layer, geo, x, s):
+    """The values of a layer and the gradients of its inputs and parameters."""
+    before = sum(launches.values())
+    with anygatr.backend(backend):
+        leaves = [x.detach().clone().requires_grad_(), s.detach().clone().requires_grad_()]
+        made = [y for y in execute(layer, *leaves, *more_of(layer, x, s, geo)) if y.numel()]
+        asked = [*leaves, *(p for p in layer.parameters() if p.requires_grad)]
+        torch.manual_seed(1)
+        grads = torch.autograd.grad(made, asked, [torch.randn_like(y) for y in made], materialize_grads=True)
+    assert (sum(launches.values()) > before) is (backend == "triton")
+    return [t.detach().double() for t in (*made, *grads)]
+
+
+def worst(found, expected):
+    """The largest difference, relative to the largest number of each tensor."""
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b.numel()]
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-9)) for a, b in pairs)
+
+
+def difference(layer, geo, x, s):
+    """Between both backends."""
+    return worst(*(results(backend, layer, geo, x, s) for backend in ("triton", "torch")))
 
 
 @pytest.mark.parametrize("geo", EVERY, ids=label)
@@ -135,16 +144,70 @@ def test_every_norm(preset, norm, form):
     assert difference(Block(geo, Width(2, 3), heads=1).double(), geo, x, s) < 1e-12
 
 
-def test_autocast_sums_in_float32():
-    """float16; the interpreter multiplies the bits of bfloat16, not its numbers, so that is compiled and not run here."""
-    dtype = torch.float16
-    geo = geometry("E", 2)
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_sixteen_bits_are_summed_in_float32(name, monkeypatch):
+    """The kernels on rounded numbers give what they give in float32; sums in 16 bits, the negative control, do not."""
+    geo, short = geometry("E", 2), sixteen_bits.SHORT[name]
+    layer, (x, s) = EquiLinear(geo, WIDTH, WIDTH), (t.to(short).float() for t in stream(geo, dtype=torch.float32))
+    (kernel,) = (item for item in schedule(traced(layer, (x, s)).program) if isinstance(item, LinearKernel))
+    weights = [p.detach() for p in layer.parameters()]
+    widths, empty = linear._widths(weights), x.new_empty(0)
+    tables = linear._tables(kernel, widths, x)
+    packed = linear._packed(weights, tables, torch.float32).to(short).float()
+
+    def run(short):
+        y, t = torch.empty_like(x), torch.empty_like(s)  # float32: the sums themselves
+        linear._linear(x, s, empty, packed, tables.forward, (), (y, t), LoadPrologue(), short, False)
+        own = linear._weight_gradients(kernel, x, s, x.flip(-1), s.flip(-1), empty, widths, tables, weights, short)
+        return [y, t, *own]
+
+    expected = run(None)
+    sixteen_bits.teach(monkeypatch)
+    assert worst(run(short), expected) < 1e-6
+    sixteen_bits.teach(monkeypatch, sums=name)
+    assert worst(run(short), expected) > 1e-4
+
+
+@SLOW
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@pytest.mark.parametrize("preset", ["iP", "C"])
+def test_blocks_under_autocast_are_as_exact_as_by_torch(preset, name, monkeypatch):
+    """Values and gradients, against float32. Both backends round, at different places."""
+    geo, short = geometry(preset, 2), sixteen_bits.SHORT[name]
+    sixteen_bits.teach(monkeypatch)
+    block, (x, s) = Block(geo, WIDTH, heads=2), stream(geo, dtype=torch.float32)
+    exact = results("torch", block, geo, x, s)
+    with torch.autocast("cpu", short):
+        ours, torchs = (worst(results(backend, block, geo, x, s), exact) for backend in ("triton", "torch"))
+    assert 1e-4 < ours < 2 * torchs < 0.2
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_results_of_linear_maps_are_rounded_once(name, monkeypatch):
+    """Under autocast to 16 bits; with a residual stream in float32 to nothing less."""
+    geo, short = geometry("E", 2), sixteen_bits.SHORT[name]
+    sixteen_bits.teach(monkeypatch)
     layer, (x, s) = EquiLinear(geo, WIDTH, WIDTH), stream(geo, dtype=torch.float32)
-    with torch.autocast("cpu", dtype):
-        found = difference(layer, geo, x, s)
-        with anygatr.backend("triton"):
-            assert execute(layer, x, s)[0].dtype is dtype
-    assert found < 3e-3
+    with torch.autocast("cpu", short), anygatr.backend("triton"):
+        found = execute(layer, x, s)
+    expected = execute(layer, x, s)
+    assert all(y.dtype is short for y in found)
+    assert worst([y.double() for y in found], [y.detach().double() for y in expected]) < 8 * torch.finfo(short).eps
+
+
+@pytest.mark.parametrize("preset", ["iP", pytest.param("C", marks=SLOW)])
+def test_products_by_table(preset, monkeypatch):
+    """Even and odd ones, as plans too long to be unrolled are run; a wrong sign in the table is caught."""
+    monkeypatch.setattr(product, "UNROLLED", 0)
+    geo = geometry(preset, 2)
+    layer, (x, s) = GeometricBilinear(geo, WIDTH, WIDTH).double(), stream(geo)
+    assert difference(layer, geo, x, s) < 1e-12
+
+    def wrong(plan, *args, make=product.product_tables):
+        return make(flipped(plan), *args)
+
+    monkeypatch.setattr(product, "product_tables", wrong)
+    assert difference(layer, geo, x, s) > 0.1
 
 
 def test_second_derivatives():
@@ -169,21 +232,55 @@ def flipped(plan):
     return replace(plan, terms=(plan.terms[0]._replace(entries=(wrong, *rest)), *plan.terms[1:]))
 
 
-def test_a_checked_kernel_with_a_wrong_sign_is_left_out(monkeypatch):
+@pytest.fixture
+def checked_with_a_wrong_sign(monkeypatch):
+    """A call of a layer whose product kernel is wrong, and what torch makes of it."""
     geo = geometry("E", 2)
     layer, (x, s) = GeometricBilinear(geo, WIDTH, WIDTH).double(), stream(geo)
     monkeypatch.setattr(selfcheck, "_known", {})
     monkeypatch.setattr(product, "product_source", lambda plan, k, write=product.product_source: write(flipped(plan), k))
     number = join_reference(x, geo)
-    with anygatr.backend("torch"):
-        expected = execute(layer, x, s, number)
-    with anygatr.backend("triton"), pytest.warns(RuntimeWarning, match=r"the product kernel in float64 on cpu is wrong by"):
-        found = execute(layer, x, s, number)
+
+    def call(backend):
+        with anygatr.backend(backend):
+            return execute(layer, x, s, number)
+
+    return call
+
+
+def test_a_checked_kernel_with_a_wrong_sign_is_left_out(checked_with_a_wrong_sign):
+    expected = checked_with_a_wrong_sign("torch")
+    with pytest.warns(RuntimeWarning, match=r"the product kernel in float64 on cpu is wrong by"):
+        found = checked_with_a_wrong_sign("triton")
     assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
-    with anygatr.backend("triton"):  # the warning came once, and the other kernels run
-        before = launches["linear_kernel"]
-        execute(layer, x, s, number)
-        assert launches["linear_kernel"] == before + 2
+    before = launches["linear_kernel"]
+    checked_with_a_wrong_sign("triton")  # the warning came once, and the other kernels run
+    assert launches["linear_kernel"] == before + 2
+
+
+def test_verdicts_of_checked_kernels_are_kept(checked_with_a_wrong_sign, monkeypatch, tmp_path):
+    """Another process checks nothing again and says the reason; a damaged file is written anew; other sources are others."""
+
+    def another_process(match):
+        selfcheck._known.clear()
+        before = sum(launches.values())
+        with pytest.warns(RuntimeWarning, match=match):
+            checked_with_a_wrong_sign("triton")
+        return sum(launches.values()) - before
+
+    checking = another_process("is wrong by [^i]*; torch operations run")
+    files = sorted(tmp_path.glob("check-*.json"))
+    assert len(files) == 3  # two linear maps and the product
+    assert another_process("is wrong by .* in an earlier process") == 2 < checking  # the linear maps, run once
+    whole = [file.read_text() for file in files]
+    for file, damaged in zip(files, ("", '{"failure": 1}', "[0]"), strict=True):
+        file.write_text(damaged)
+    assert another_process("is wrong by [^i]*; torch operations run") == checking
+    assert [file.read_text() for file in files] == whole
+    for key in selfcheck._known:
+        assert " at 0x" not in repr(key)  # nothing that another process would call otherwise
+    monkeypatch.setattr(selfcheck, "platform", lambda device: ("interpreter", "other sources"))
+    assert another_process("is wrong by [^i]*; torch operations run") == checking
 
 
 def test_a_wrong_table_of_a_linear_map_is_caught(monkeypatch):

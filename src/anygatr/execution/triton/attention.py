@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import torch
-import triton
 from torch import Tensor
 
 from anygatr.execution.triton.generated import kernel_of
-from anygatr.execution.triton.launch import LANGUAGE, call, sum_type
+from anygatr.execution.triton.launch import LANGUAGE, call, programs, sum_type
 from anygatr.execution.triton.row_source import KEYS, NUMBERS, QUERIES, SELF, Roles, rows_backward_source, rows_source
 from anygatr.ops.attention import Attention
 
@@ -66,4 +65,4 @@ def _call(source: str, name: str, x: Tensor, s: Tensor, tensors: Sequence[Tensor
     tokens = s.shape[:-1].numel()
     numbers = max(x[0].numel(), s.numel())
     real = LANGUAGE[sum_type(x)]
-    call(kernel_of(source, name), (triton.cdiv(numbers, NUMBERS),), *tensors, tokens, REAL=real, NUMBERS=NUMBERS)
+    call(kernel_of(source, name), (programs(numbers, NUMBERS),), *tensors, tokens, REAL=real, NUMBERS=NUMBERS)

@@ -23,9 +23,14 @@ def precision() -> str:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
-def tile(width: int) -> int:
+def channel_tile(width: int) -> int:
     """Channels of a tile: matrix units take no fewer than 16, registers hold no more than 32."""
     return 16 if width <= 16 else 32
+
+
+def programs(numbers: int, each: int) -> int:
+    """How many programs or tiles take these numbers; `triton.cdiv` of plain integers takes as long as a launch."""
+    return -(-numbers // each)
 
 
 def call(kernel: Any, grid: Sequence[int], *args: Any, **constants: Any) -> None:

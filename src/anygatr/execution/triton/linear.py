@@ -4,25 +4,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
-from anygatr.execution.triton import linear_kernels, norm_kernels
-from anygatr.execution.triton.launch import LANGUAGE, call, precision, sum_type, tile
-from anygatr.execution.triton.linear_tables import PackedTables, Widths, linear_tables
-from anygatr.execution.triton.norm_tables import norm_members
+from anygatr.execution.triton import linear_kernels
+from anygatr.execution.triton.launch import LANGUAGE, call, channel_tile, precision, programs, sum_type
+from anygatr.execution.triton.linear_tables import PackedTables, Reads, Widths, linear_tables
+from anygatr.execution.triton.prologue import modes, prologue_backward, statistics
 from anygatr.execution.triton.schedule import LinearKernel, LoadPrologue
+from anygatr.execution.triton.tuning import Tile, best_tile
 from anygatr.ops.linear import Linear
 from anygatr.ops.precision import autocast_type
 
-MV = {None: 0, "norm": 1, "gate": 2}
-SCALARS = {None: 0, "norm": 1, "exact": 2, "tanh": 3}
-TOKENS, IN = 32, 16  # of a tile
-WEIGHT = 16  # rows and columns of a tile of a weight's gradient: larger ones spill registers on some cards
+IN = 16  # channels that are read at once
+TOKENS, WEIGHT = 32, 16  # tokens, rows and columns of a tile of a weight's gradient: larger ones spill on some cards
 OPTIONS = {"num_stages": 1, "maxnreg": 96}
 """Registers for five programs on a processor: loads in flight would take those of others, fewer would spill."""
 CHUNK = 512  # tokens whose part of a weight's gradient one program adds up
-LAYER_NORM_EPS = 1e-5  # torch's
 
 
 class Saved(NamedTuple):
@@ -41,10 +38,10 @@ def forward(kernel: LinearKernel, given: Sequence[Tensor]) -> tuple[tuple[Tensor
     tables, out = _tables(kernel, widths, x), short or x.dtype
     out = torch.promote_types(out, residual[0].dtype) if residual else out
     packed = _packed(weights, tables, real)
-    statistics = _statistics(kernel.prologue, x, s, real)
+    found = statistics(kernel.prologue, x, s, real)
     y, t = x.new_empty(len(x), *tokens, widths.c_out, dtype=out), s.new_empty(*tokens, widths.s_out, dtype=out)
-    _linear(x, s, statistics, packed, tables.forward, residual, (y, t), kernel.prologue, short, False)
-    return (y, t), Saved(packed, statistics)
+    _linear(x, s, found, packed, tables.forward, residual, (y, t), kernel.prologue, short, False)
+    return (y, t), Saved(packed, found)
 
 
 def backward(
@@ -61,7 +58,7 @@ def backward(
     gx, gs = torch.empty_like(x), torch.empty_like(s)
     _linear(gy, gt, saved.statistics, saved.packed, tables.backward, (), (gx, gs), LoadPrologue(), short, True)
     own = _weight_gradients(kernel, x, s, gy, gt, saved.statistics, widths, tables, weights, short)
-    gx, gs = _through_prologue(kernel.prologue, gx, gs, x, s, saved.statistics, real)
+    gx, gs = prologue_backward(kernel.prologue, gx, gs, x, s, saved.statistics, real)
     kept = [g.to(r.dtype) for g, r in zip((gy, gt), residual, strict=False)]
     return [gx, gs, *kept, *own]
 
@@ -71,7 +68,7 @@ def _linear(
     s: Tensor,
     statistics: Tensor,
     packed: Tensor,
-    reads: Sequence[Tensor],
+    reads: Reads,
     residual: Sequence[Tensor],
     results: tuple[Tensor, Tensor],
     prologue: LoadPrologue,
@@ -80,23 +77,30 @@ def _linear(
 ) -> None:
     y, t = results
     tokens, real = s.shape[:-1].numel(), packed.dtype
-    out = tile(max(y.shape[-1], t.shape[-1]))
-    targets = triton.cdiv(y.shape[-1], out) * len(y) + triton.cdiv(t.shape[-1], out)
+    widths = x.shape[-1], s.shape[-1], y.shape[-1], t.shape[-1]
+    out = channel_tile(max(widths[2:]))
+    targets = programs(y.shape[-1], out) * len(y) + programs(t.shape[-1], out)
     added = residual or (x, s)  # pointers that are not read
-    call(
-        linear_kernels.linear_kernel,
-        (triton.cdiv(tokens, TOKENS), targets),
-        *(x, s, statistics, packed, *reads, *added, y, t),
-        *(tokens, x.shape[-1], s.shape[-1], y.shape[-1], t.shape[-1], len(y)),
-        **_modes(prologue),
-        TRANSPOSED=transposed,
-        RESIDUAL=bool(residual),
-        **_types(real, short or x.dtype),
-        TOKENS=TOKENS,
-        OUT=out,
-        IN=IN,
-        **OPTIONS,
-    )
+    constants = modes(prologue) | _types(real, short or x.dtype)
+
+    def launch(tile: Tile) -> None:
+        call(
+            linear_kernels.linear_kernel,
+            (programs(tokens, tile.tokens), targets),
+            *(x, s, statistics, packed, *reads, *added, y, t, tokens, *widths, len(y)),
+            **constants,
+            TRANSPOSED=transposed,
+            RESIDUAL=bool(residual),
+            TOKENS=tile.tokens,
+            OUT=out,
+            IN=IN,
+            num_warps=tile.warps,
+            **OPTIONS,
+        )
+
+    # what decides about the work: not the prologue, so that maps of the same size share a decision
+    key = "linear", len(y), len(reads.factors), *widths, x.dtype, y.dtype, real, short, precision()
+    launch(best_tile(key, tokens, results, launch))
 
 
 def _weight_gradients(
@@ -113,14 +117,14 @@ def _weight_gradients(
 ) -> list[Tensor | None]:
     """Of the parameters that the layer has."""
     tokens, real = s.shape[:-1].numel(), sum_type(x)
-    chunks = max(triton.cdiv(tokens, CHUNK), 1)
+    chunks = max(programs(tokens, CHUNK), 1)
     parts = x.new_empty(chunks, tables.size, dtype=real)
     call(
         linear_kernels.weight_kernel,
         (len(tables.weights.tiles), chunks),
         *(x, s, statistics, gy, gt, *tables.weights, parts),
         *(tokens, widths.c_in, widths.s_in, widths.c_out, widths.s_out, tables.size, CHUNK),
-        **_modes(kernel.prologue),
+        **modes(kernel.prologue),
         **_types(real, short or x.dtype),
         TOKENS=TOKENS,
         OUT=WEIGHT,
@@ -133,65 +137,6 @@ def _weight_gradients(
     rest = iter(total[effective:].split([w.numel() for w in weights[1:] if w is not None]))
     found = [mv, *(None if w is None else next(rest) for w in weights[1:])]
     return [g.view(w.shape).to(w.dtype) for g, w in zip(found, weights, strict=True) if w is not None and g is not None]
-
-
-def _through_prologue(
-    prologue: LoadPrologue, gx: Tensor, gs: Tensor, x: Tensor, s: Tensor, statistics: Tensor, real: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Gradients of what the map read as gradients of what the prologue read."""
-    mv, scalars = bool(x.shape[-1]) and prologue.mv, bool(s.shape[-1]) and prologue.s
-    out_x, out_s = torch.empty_like(gx) if mv else gx, torch.empty_like(gs) if scalars else gs
-    tokens = s.shape[:-1].numel()
-    if "norm" in (mv, scalars):
-        members, groups = norm_members(prologue.norm, x.device) if prologue.norm else (statistics, 0)
-        call(
-            norm_kernels.norm_backward_kernel,
-            (triton.cdiv(tokens, 16),),
-            *(gx, gs, x, s, statistics, members, out_x, out_s, tokens, x.shape[-1], s.shape[-1], groups, len(x)),
-            MV=int(mv == "norm"),
-            SCALARS=int(scalars == "norm"),
-            ABSOLUTE=bool(prologue.norm and prologue.norm.absolute),
-            REAL=LANGUAGE[real],
-            TOKENS=16,
-            CHANNELS=16,
-        )
-    if mv == "gate" or scalars in ("exact", "tanh"):
-        numbers = x[0].numel(), s.numel()
-        call(
-            norm_kernels.gate_backward_kernel,
-            (triton.cdiv(max(numbers), 256),),
-            *(gx, gs, x, s, out_x, out_s, *numbers, len(x)),
-            MV=MV["gate"] if mv == "gate" else 0,
-            SCALARS=SCALARS[scalars] if scalars in ("exact", "tanh") else 0,
-            REAL=LANGUAGE[real],
-            NUMBERS=256,
-        )
-    return out_x, out_s
-
-
-def _statistics(prologue: LoadPrologue, x: Tensor, s: Tensor, real: torch.dtype) -> Tensor:
-    """What normalises each token; empty where nothing is normalised."""
-    tokens = s.shape[:-1].numel()
-    if "norm" not in (prologue.mv, prologue.s):
-        return x.new_empty(0, dtype=real)
-    out = x.new_empty(4, tokens, dtype=real)
-    members, groups = norm_members(prologue.norm, x.device) if prologue.norm else (out, 0)
-    form, eps = prologue.norm.floor if prologue.norm else ("add", 0.0)
-    call(
-        norm_kernels.statistics_kernel,
-        (triton.cdiv(tokens, 16),),
-        *(x, s, members, out, tokens, x.shape[-1], s.shape[-1], groups),
-        MV=int(prologue.mv == "norm" and x.shape[-1] > 0),
-        SCALARS=int(prologue.s == "norm" and s.shape[-1] > 0),
-        ABSOLUTE=bool(prologue.norm and prologue.norm.absolute),
-        CLAMP=form == "clamp",
-        EPS=eps,
-        SCALAR_EPS=LAYER_NORM_EPS,
-        REAL=LANGUAGE[real],
-        TOKENS=16,
-        CHANNELS=16,
-    )
-    return out
 
 
 def _packed(weights: Sequence[Tensor | None], tables: PackedTables, real: torch.dtype) -> Tensor:
@@ -217,10 +162,6 @@ def _widths(weights: Sequence[Tensor | None]) -> Widths:
 
 def _tables(kernel: LinearKernel, widths: Widths, like: Tensor) -> PackedTables:
     return linear_tables(kernel.plan, widths, not kernel.missing[-1], WEIGHT, sum_type(like), like.device)
-
-
-def _modes(prologue: LoadPrologue) -> dict[str, int]:
-    return {"MV": MV[prologue.mv], "SCALARS": SCALARS[prologue.s]}
 
 
 def _types(real: torch.dtype, dot: torch.dtype) -> dict[str, object]:

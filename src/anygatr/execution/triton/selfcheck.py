@@ -1,57 +1,66 @@
-"""Self-check at first use: each kernel once against the torch operations it replaces, on small random numbers."""
+"""Self-check at first use: each kernel once against the torch operations it replaces, on small random numbers.
+
+Verdicts are kept on cache. They hold for a kernel with its plans, types, device, driver, versions, and our own sources.
+"""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import torch
-import triton
 from torch import Tensor
 
+from anygatr.execution import cache
 from anygatr.execution.triton.function import KernelFunction, reference
+from anygatr.execution.triton.launch import precision
 from anygatr.execution.triton.schedule import Kernel
+from anygatr.execution.triton.surroundings import platform
 from anygatr.ops.precision import autocast_type
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 TOKENS = 5
 _known: dict[tuple[object, ...], bool] = {}
-"""Verdicts of this process, by kernel, types, device with its driver, and versions."""
+"""Verdicts that this process has asked for."""
 
 
 def passes(kernel: Kernel, given: Sequence[Tensor], named: Mapping[str, Tensor]) -> bool:
     """Whether a kernel gives what torch gives, values and gradients; a failure is said once, with the kernel's name."""
     device, short = given[0].device, autocast_type(given[0])
-    key = (kernel, given[0].dtype, short, tuple(t.shape[-1] for t in given), _platform(device))
+    key = kernel, given[0].dtype, short, tuple(t.shape[-1] for t in given), precision(), platform(device)
     if key not in _known:
         _known[key] = True  # not to be asked again from inside
-        _known[key] = _check(kernel, given, named, short or given[0].dtype)
+        try:
+            _known[key] = _verdict(kernel, given, named, key)
+        except BaseException:
+            del _known[key]
+            raise
     return _known[key]
 
 
-@cache
-def _platform(device: torch.device) -> tuple[object, ...]:
-    if device.type != "cuda":
-        return "interpreter", triton.__version__, torch.__version__
-    properties = torch.cuda.get_device_properties(device)
-    return properties.name, properties.major, properties.minor, torch.version.cuda, triton.__version__, torch.__version__
+def _verdict(kernel: Kernel, given: Sequence[Tensor], named: Mapping[str, Tensor], key: tuple[object, ...]) -> bool:
+    """That of an earlier process, or of a check, which is then kept; a failure is a warning either way."""
+    kept = cache.recall("check", key)
+    if kept is not None and isinstance(kept.get("failure", 0), str | None):
+        failure, earlier = kept["failure"], " in an earlier process"
+    else:
+        failure, earlier = _failure(kernel, given, named), ""
+        cache.keep("check", key, {"failure": failure})
+    if failure is None:
+        return True
+    name = f"{kernel.name} kernel in {str(key[2] or key[1]).removeprefix('torch.')} on {given[0].device}"
+    warnings.warn(f"the {name} {failure}{earlier}; torch operations run instead", RuntimeWarning, stacklevel=5)
+    return False
 
 
-def _check(kernel: Kernel, given: Sequence[Tensor], named: Mapping[str, Tensor], real: torch.dtype) -> bool:
-    name = f"{kernel.name} kernel in {str(real).removeprefix('torch.')} on {given[0].device}"
+def _failure(kernel: Kernel, given: Sequence[Tensor], named: Mapping[str, Tensor]) -> str | None:
+    """What is wrong with a kernel."""
     try:
         worst = _difference(kernel, given, named)
+    except torch.OutOfMemoryError:  # says nothing about the kernel: the next step raises it where it belongs
+        raise
     except Exception as error:  # compilers and drivers raise whatever they like
-        warnings.warn(f"the {name} failed: {error}; torch operations run instead", RuntimeWarning, stacklevel=5)
-        return False
-    bound = BOUNDS[real] * (10 if torch.backends.cuda.matmul.allow_tf32 else 1)
-    if not worst <= bound:  # NaN is not
-        warnings.warn(
-            f"the {name} is wrong by {worst:.1e}, more than {bound:.0e}; torch operations run instead",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-        return False
-    return True
+        return f"failed: {error}"
+    bound = BOUNDS[autocast_type(given[0]) or given[0].dtype] * (1 if precision() == "ieee" else 10)
+    return None if worst <= bound else f"is wrong by {worst:.1e}, more than {bound:.0e}"  # NaN is wrong
 
 
 def _difference(kernel: Kernel, given: Sequence[Tensor], named: Mapping[str, Tensor]) -> float:
