@@ -1,9 +1,11 @@
 """The Triton backend on a machine without a GPU: its kernels interpreted, compiled ahead of time, and missing."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -84,6 +86,35 @@ def test_registers_are_counted():
     _, kernel, constants, _ = next(of_geometry("E"))
     assert usage(kernel, constants, 80).spilled == 0
     assert usage(kernel, constants, 80, maxnreg=16).spilled > 0
+
+
+@triton
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_matrix_units_sum_sixteen_bits_in_float32(name):
+    """By the instructions for sm_80: the result and the sum so far are float32."""
+    import triton.language as tl
+
+    from benchmarks.gpu.ahead_of_time import compiled
+    from benchmarks.gpu.registers import of_tables
+
+    dot = {"bf16": tl.bfloat16, "fp16": tl.float16}[name]
+    _, kernel, constants, options = next(one for one in of_tables() if one[0].startswith("linear"))
+    found = re.findall(r"mma\.sync\.\S+", compiled(kernel, constants | {"DOT": dot}, 80, **options).asm["ptx"])
+    assert found
+    assert {one.split(".", 6)[-1] for one in found} == {f"f32.{name.replace('fp', 'f')}.{name.replace('fp', 'f')}.f32"}
+
+
+@triton
+@pytest.mark.slow
+def test_a_first_step_compiles_within_half_a_minute():
+    """Of C, which has the most terms; the negative control is its product unrolled."""
+    from anygatr.execution.triton import product
+    from benchmarks.gpu.compile_time import seconds
+    from benchmarks.gpu.launches import block_step
+
+    assert seconds(block_step("C", "a", "triton").specialisations) < 30
+    with mock.patch.object(product, "UNROLLED", 10**6):
+        assert seconds(block_step("C", "a", "triton").specialisations) > 30
 
 
 @triton
