@@ -55,7 +55,7 @@ class Contestant(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     given = _parser().parse_args(arguments)
-    device, size = torch.device(given.device), Size(*(getattr(given, field) for field in Size._fields))
+    device, size = given.device, Size(*(getattr(given, field) for field in Size._fields))
     dtype = {"float32": None, "bfloat16": torch.bfloat16}[given.precision]
     print(f"torch {torch.__version__} on {_name(device)}, {given.precision}, {size}")
     print(backends(), end="\n\n")
@@ -189,14 +189,37 @@ def _name(device: torch.device) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m anygatr.bench", description=__doc__)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--geometries", nargs="+", default=["iP", "C"], help="presets in 3D")
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", type=_device, default=default, help=f"where networks run, {default} if not given")
+    parser.add_argument("--geometries", nargs="+", type=_preset, default=["iP", "C"], help="presets in 3D")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="bfloat16: under autocast")
-    parser.add_argument("--steps", type=int, default=10, help="calls of which the median is taken")
+    parser.add_argument("--steps", type=_positive, default=10, help="calls of which the median is taken")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="compiled networks, too")
-    for name, default in zip(Size._fields, (64, 16, 4, 16, 128, 8), strict=True):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    meanings = ("samples", "tokens of a sample", "blocks", "multivector channels", "scalar channels", "heads of attention")
+    for name, number, meaning in zip(Size._fields, (64, 16, 4, 16, 128, 8), meanings, strict=True):
+        parser.add_argument(f"--{name}", type=_positive, default=number, help=f"{meaning}, {number} if not given")
     return parser
+
+
+def _device(name: str) -> torch.device:
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without it
+        why = str(error).splitlines()[0].rstrip(".")
+        raise argparse.ArgumentTypeError(f"{name!r} cannot be used here: {why}; try --device cpu") from None
+
+
+def _preset(name: str) -> str:
+    try:
+        return geometry(name).name
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,19 @@ def test_times_are_medians_of_calls():
     assert row.step > 0
 
 
-def test_wrong_arguments_are_named():
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--precision", "int8"], "argument --precision: invalid choice: 'int8'"),
+        (["--device", "cuda:7"], "argument --device: 'cuda:7' cannot be used here: "),
+        (["--device", "toaster"], "argument --device: 'toaster' cannot be used here: "),
+        (["--geometries", "E", "Z"], "argument --geometries: "),
+        (["--tokens", "0"], "argument --tokens: '0' must be a positive integer"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, said, capsys):
     with pytest.raises(SystemExit):
-        bench.main(["--precision", "int8"])
+        bench.main(arguments)
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown

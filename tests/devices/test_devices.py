@@ -1,24 +1,29 @@
 """Networks on another device: nothing is left on the CPU, nothing waits for the device, and the numbers are the CPU's."""
 
 import copy
+from unittest import mock
 
 import pretend
 import pytest
 import torch
 from pretend import DEVICE, download, recording, upload
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 import anygatr
 from anygatr import AxialGATr, ConditionalGATr, GATr, Width, model, reach
 from anygatr.checkpoint import load, save
 from anygatr.nn import Block
-from anygatr.ops import sdpa
+from anygatr.ops import ragged, sdpa
+from anygatr.ops.attention import Attention
 from anygatr.ops.ragged import jagged_attention, pack, packed_attention
 from anygatr.spaces.coordinates import unchecked
 from anygatr.spaces.presets import geometry
 from anygatr.testing import certify
 
 PRESETS = ["E", "P", "iP", "C", "L"]
+ONE_FAST = [name if name == "iP" else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
 BOUND = 1e-11
 READ = 1e-7  # reading a point divides by its weight, which an untrained network leaves near zero
 IN, HIDDEN, OUT = Width(2, 3), Width(4, 8), Width(1, 2)
@@ -160,10 +165,15 @@ def test_models_wait_once(preset, rng):
 
 
 @pytest.mark.parametrize("side", ["device", "cpu"])
-def test_packed_models_wait_once_for_numbers_and_once_for_offsets(side, rng):
-    net, batch, offsets = fields_model("iP"), fields("iP", (11,), rng), offsets_of(5, 2, 4)
-    seen = assert_same(net, batch, {"offsets": on_side(side, offsets)}, bound=READ)
-    assert sum(seen.syncs.values()) <= 1 + (side == "device"), seen
+def test_packed_models_wait_once(side, rng):
+    """The offsets are read back with the checks; wrong ones are named all the same."""
+    net, batch = fields_model("iP"), fields("iP", (11,), rng)
+    seen = assert_same(net, batch, {"offsets": on_side(side, offsets_of(5, 2, 4))}, bound=READ)
+    assert sum(seen.syncs.values()) <= 1, seen
+    there, batch = copy.deepcopy(net).to(DEVICE), upload({name: x.detach() for name, x in batch.items()})
+    for lengths, said in (((5, 2, 3), "end at the number of tokens, 11"), ((5, 0, 6), "sample 1 is empty")):
+        with pytest.raises(ValueError, match=said):
+            there(**batch, offsets=on_side(side, offsets_of(*lengths)))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -222,7 +232,7 @@ def test_a_buffer_left_behind_is_noticed(layer, rng):
         assert seen.uploads
 
 
-@pytest.mark.parametrize("preset", ["iP", pytest.param("C", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("preset", ONE_FAST)
 def test_fifty_steps_follow_the_cpu(preset, rng):
     net = GATr(geometry(preset), IN, Width(2, 4), OUT, blocks=1, heads=1).double()
     x, s = tokens(preset, (4, 6), rng)
@@ -241,6 +251,58 @@ def test_fifty_steps_follow_the_cpu(preset, rng):
     assert float((curves[1] / curves[0] - 1).abs().max()) < 1e-8
 
 
+class Tape(TorchDispatchMode):
+    """What a CUDA graph is: the operators of a step with the memory they read and write, to be run again as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        assert any(isinstance(t, pretend.DeviceTensor) for t in tree_flatten((args, out))[0]), f"{func} on the CPU"
+        self.made.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self):
+        for func, args, kwargs, out in self.made:
+            if func.is_view:
+                continue
+            again = pretend._run(func, args, kwargs)  # below autograd
+            for old, new in zip(tree_flatten(out)[0], tree_flatten(again)[0], strict=True):
+                if isinstance(old, pretend.DeviceTensor) and old is not new:
+                    old.inner.copy_(new.inner)
+
+
+@pytest.mark.parametrize("preset", ONE_FAST)
+def test_a_training_step_can_be_recorded(preset, rng):
+    """Recorded with one batch and run again with another's numbers in the same memory: nothing comes from the host."""
+    net = gatr(preset)
+    there, first, second = copy.deepcopy(net).to(DEVICE), tokens(preset, (2, 5), rng), tokens(preset, (2, 5), rng)
+    static = dict(zip("xs", upload(first), strict=True))
+    step(there, static)  # what is done once: tables moved, plans made
+    with recording() as seen, Tape() as tape:
+        found = step(there, static)
+    assert not seen.syncs, seen
+    assert not seen.uploads, seen
+    for memory, numbers in zip(static.values(), second, strict=True):
+        memory.inner.copy_(numbers)
+    expected = step(net, dict(zip("xs", second, strict=True)))
+    assert worst(found, expected) > 1e-2
+    tape.replay()
+    assert worst(found, expected) <= BOUND
+
+
+def test_a_step_that_asks_the_host_cannot_be_recorded(rng):
+    """The negative control: a number read back is that of the batch that was recorded."""
+    x, other = upload(torch.rand(3, generator=rng)), torch.rand(3, generator=rng)
+    with Tape() as tape:
+        y = x * float(x.sum())
+    x.inner.copy_(other)
+    tape.replay()
+    assert worst([y], [other * other.sum()]) > 1e-2
+
+
 @pytest.mark.parametrize("key_heads", [1, 4])
 def test_attention_over_jagged_tensors_is_that_of_buckets(key_heads, rng):
     """What CUDA devices run for ragged batches, here on the CPU, where torch has a slow version of the same."""
@@ -250,6 +312,32 @@ def test_attention_over_jagged_tensors_is_that_of_buckets(key_heads, rng):
     made = [jagged_attention(*tensors, plan, 0.3), packed_attention(*tensors, plan, 0.3)]
     found, expected = ([y, *torch.autograd.grad(y.square().sum(), tensors)] for y in made)
     assert worst(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("preset", ["iP", pytest.param("C", marks=pytest.mark.slow)])
+def test_ragged_networks_over_jagged_tensors(preset, rng, monkeypatch):
+    """A packed network as on CUDA devices, values and gradients; precise features as halves of 16 bits."""
+    net, lengths = gatr(preset).float(), (40, 3, 17)
+    x, s = (t.float() for t in tokens(preset, (sum(lengths),), rng))
+    offsets = {"offsets": offsets_of(*lengths)}
+    with anygatr.backend("torch"):
+        expected, short = step(net, {"x": x, "s": s}, offsets), _sixteen_bit_rows(net, x, s, offsets)
+        monkeypatch.setattr(ragged, "takes_jagged", lambda q: True)
+        found = step(net, {"x": x, "s": s}, offsets)
+        assert worst(found, expected) < 1e-4
+        assert worst(_sixteen_bit_rows(net, x, s, offsets), short) < 2e-2
+
+
+def _sixteen_bit_rows(net, x, s, offsets):
+    """What a network gives whose attention multiplies the rows that GPUs are given under autocast."""
+
+    def halved(op, *args, mixture=Attention.mixture):
+        q, k, v, values, batch = args
+        rows = op.halved(q, torch.bfloat16, False), op.halved(k, torch.bfloat16, True), v.bfloat16()
+        return tuple(t.to(values[0].dtype) for t in mixture(op, *rows, values, batch))
+
+    with mock.patch.object(Attention, "mixture", halved):
+        return step(net, {"x": x, "s": s}, offsets)
 
 
 def test_second_derivatives_where_kernels_have_none(rng):

@@ -9,16 +9,23 @@ from torch import Tensor
 
 from anygatr.interface.fields import Field, Inputs
 from anygatr.ops.shard import Shard
-from anygatr.spaces.coordinates import finite, require
-from anygatr.spaces.embeddings.points import samples
+from anygatr.spaces.coordinates import finite, read_back, require
+from anygatr.spaces.embeddings.points import (
+    mean_of_samples,
+    require_offsets,
+    require_packed,
+    samples,
+    samples_unseen,
+)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Tokens:
     """The fields of a batch, each (*tokens, columns), with what tells its samples apart.
 
-    Dense batches have tokens (..., n) and perhaps a mask; packed ones have tokens (N,), the sample of each token and, on the
-    CPU, the offsets. Padding holds a copy of a real token of its sample, so that nothing computed from it is undefined.
+    Dense batches have tokens (..., n) and perhaps a mask; packed ones have tokens (N,), the sample of each token and the
+    offsets, which are on the CPU once the checks have been read back. Padding holds a copy of a real token of its sample, so
+    that nothing computed from it is undefined.
     """
 
     values: dict[str, Tensor]
@@ -58,9 +65,11 @@ class Tokens:
 
     @classmethod
     def _packed(cls, inputs: Inputs, shaped: dict[str, Tensor], offsets: Tensor) -> "Tokens":
-        count = max(x.shape[0] for x in shaped.values())
-        offsets = offsets.cpu() if isinstance(offsets, Tensor) else offsets
-        sample = samples(offsets, count).to(next(iter(shaped.values())).device)
+        count, device = max(x.shape[0] for x in shaped.values()), next(iter(shaped.values())).device
+        require_offsets(offsets)
+        waits = offsets.device == device != torch.device("cpu") and len(offsets) > 1
+        offsets = offsets.detach() if waits else offsets.detach().cpu()
+        sample = samples_unseen(offsets, count) if waits else samples(offsets, count).to(device)
         rows = {name: x[sample] if x.shape[0] == len(offsets) - 1 != count else x for name, x in shaped.items()}
         for name, x in rows.items():
             if x.shape[:-1] != (count,):
@@ -68,7 +77,15 @@ class Tokens:
                     f"{name} has shape {tuple(x.shape)}; packed fields have one row per token ({count}) or per sample "
                     f"({len(offsets) - 1})"
                 )
-        return cls(_checked(inputs, rows), None, offsets.long(), sample)
+        tokens = cls(_checked(inputs, rows), None, offsets.long(), sample)
+        if waits:
+            read_back(offsets, tokens._take_offsets)
+        return tokens
+
+    def _take_offsets(self, offsets: Tensor) -> None:
+        assert self.sample is not None
+        require_packed(offsets, len(self.sample))
+        self.offsets = offsets
 
     def origin(self, inputs: Inputs, rule: str | None, shard: Shard | None = None) -> Tensor | None:
         """The origin of every token: "mean" of the first positions, weighted by a scalar field, or mean of a field's own.
@@ -84,7 +101,8 @@ class Tokens:
         weights = None if rule in (name, "mean") else self.values[rule].squeeze(-1)
         weights = real if weights is None else weights if real is None else weights * real
         if shard is None:
-            return inputs.geo.origin(points, weights, self.offsets)
+            count = 0 if self.offsets is None else len(self.offsets) - 1
+            return mean_of_samples(inputs.geo, points, weights, self.sample, count)
         wide = torch.ones_like(points[..., :1]) if weights is None else weights.unsqueeze(-1)
         total = shard.sum((torch.cat([points, torch.ones_like(wide)], -1).double() * wide).sum(-2, keepdim=True))
         return (total[..., :-1] / total[..., -1:]).to(points)

@@ -64,10 +64,15 @@ def packed_attention(
     if torch.compiler.is_compiling():  # the number of buckets depends on the data
         return _packed(q, k, v, plan.slots, plan.places, plan.buckets, scale)
     buckets = plan.slots, plan.places, plan.buckets, scale
-    if q.device.type == "cuda" and _jagged_works(q.device, q.dtype):
+    if takes_jagged(q):
         fast = lambda q, k, v: jagged_attention(q, k, v, plan, scale)  # noqa: E731
         return sdpa.twice_differentiable(fast, lambda q, k, v: _bucket_by_bucket(q, k, v, *buckets), q, k, v)
     return _bucket_by_bucket(q, k, v, *buckets)
+
+
+def takes_jagged(q: Tensor) -> bool:
+    """Whether torch has fast kernels for sequences of different lengths there, and they work."""
+    return q.device.type == "cuda" and _jagged_works(q.device, q.dtype)
 
 
 def jagged_attention(

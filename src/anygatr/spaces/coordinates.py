@@ -7,9 +7,10 @@ A check of numbers has to read them back from their device. `checked_together` r
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Coordinates = Float[Tensor, "*#batch d"]
@@ -40,9 +41,17 @@ def finite(x: Tensor, label: str) -> Tensor:
 
 
 Condition = Callable[[], Bool[Tensor, ""]]
-Check = tuple[Bool[Tensor, ""], Callable[[], ValueError]]
-_checks: ContextVar[list[Check] | bool] = ContextVar("anygatr_checks", default=True)
-"""Those that wait to be read back; True where each is read back at once, False where none is made."""
+
+
+class _Waiting(NamedTuple):
+    """What is read back together: conditions with their errors, and whole tensors with who wants them."""
+
+    checks: list[tuple[Bool[Tensor, ""], Callable[[], ValueError]]]
+    integers: list[tuple[Int[Tensor, " n"], Callable[[Tensor], None]]]
+
+
+_checks: ContextVar[_Waiting | bool] = ContextVar("anygatr_checks", default=True)
+"""What waits to be read back; True where each is read back at once, False where no check is made."""
 
 
 def require(condition: Condition, error: Callable[[], ValueError]) -> None:
@@ -50,10 +59,19 @@ def require(condition: Condition, error: Callable[[], ValueError]) -> None:
     if torch.compiler.is_compiling():
         return
     waiting = _checks.get()
-    if isinstance(waiting, list):
-        waiting.append((condition(), error))
+    if isinstance(waiting, _Waiting):
+        waiting.checks.append((condition(), error))
     elif waiting and not bool(condition()):
         raise error()
+
+
+def read_back(integers: Int[Tensor, " n"], use: Callable[[Tensor], None]) -> None:
+    """Give `use` a copy on the CPU: at once, or with the checks that are read back together."""
+    waiting = _checks.get()
+    if isinstance(waiting, _Waiting):
+        waiting.integers.append((integers, use))
+    else:
+        use(integers.detach().to("cpu", torch.int64))
 
 
 def checked_together() -> AbstractContextManager[None]:
@@ -63,15 +81,21 @@ def checked_together() -> AbstractContextManager[None]:
 
 @contextmanager
 def _together() -> Iterator[None]:
-    waiting: list[Check] = []
+    waiting = _Waiting([], [])
     token = _checks.set(waiting)
     try:
         yield
     finally:
         _checks.reset(token)
-    holds = torch.stack([held for held, _ in waiting]).tolist() if waiting else []
-    for held, (_, error) in zip(holds, waiting, strict=True):
-        if not held:
+    if not waiting.checks and not waiting.integers:
+        return
+    wanted = [integers.detach().long() for integers, _ in waiting.integers]
+    held = [torch.stack([holds for holds, _ in waiting.checks]).long()] if waiting.checks else []
+    holds, *found = torch.cat([*held, *wanted]).cpu().split([len(waiting.checks), *map(len, wanted)])
+    for numbers, (_, use) in zip(found, waiting.integers, strict=True):
+        use(numbers)
+    for held_one, (_, error) in zip(holds.tolist(), waiting.checks, strict=True):
+        if not held_one:
             raise error()
 
 

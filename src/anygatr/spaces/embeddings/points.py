@@ -57,15 +57,26 @@ def origin(
 
     Packed samples, with `offsets`, get one row per token: (N, d).
     """
+    sample = None if offsets is None else samples(offsets, len(points)).to(points.device)
+    return mean_of_samples(geo, points, weights, sample, 0 if offsets is None else len(offsets) - 1)
+
+
+def mean_of_samples(
+    geo: HasSpace,
+    points: Float[Tensor, "*batch n d"],
+    weights: Float[Tensor, "*batch n"] | None,
+    sample: Int[Tensor, " n"] | None,
+    count: int,
+) -> Float[Tensor, "*batch m d"]:
+    """The same where it is known to which of `count` packed samples each token belongs."""
     x = coordinates(points, "points", len(geo.space.axes)).double()
     if weights is not None and weights.shape != x.shape[:-1]:
         raise ValueError(f"weights has shape {tuple(weights.shape)}; points need one each: {tuple(x.shape[:-1])}")
     w = torch.ones_like(x[..., :1]) if weights is None else finite(weights, "weights").to(x).unsqueeze(-1)
-    if offsets is None:
+    if sample is None:
         total, mean = w.sum(-2, keepdim=True), (w * x).sum(-2, keepdim=True)
     else:
-        sample = samples(offsets, len(x)).to(x.device)
-        zero = x.new_zeros(len(offsets) - 1, 1)
+        zero = x.new_zeros(count, 1)
         total = zero.index_add(0, sample, w)[sample]
         mean = zero.expand(-1, x.shape[-1]).index_add(0, sample, w * x)[sample]
     if weights is not None:
@@ -75,14 +86,34 @@ def origin(
 
 def samples(offsets: Int[Tensor, " b"], tokens: int) -> Int[Tensor, " n"]:
     """The sample each packed token belongs to, once the offsets have been checked."""
+    require_offsets(offsets)
+    require_packed(offsets, tokens)
+    # differences of unsigned or small integers would wrap around
+    lengths = offsets.long().diff()
+    return torch.repeat_interleave(torch.arange(len(lengths), device=offsets.device), lengths)
+
+
+def samples_unseen(offsets: Int[Tensor, " b"], tokens: int) -> Int[Tensor, " n"]:
+    """The same without a look at the offsets' numbers, for a device that would have to be waited for.
+
+    Wrong ones are found when they are read back; until then every token has some sample.
+    """
+    ends, token = offsets.detach().long()[1:].contiguous(), torch.arange(tokens, device=offsets.device)
+    return torch.searchsorted(ends, token, right=True).clamp(max=len(ends) - 1)
+
+
+def require_offsets(offsets: Int[Tensor, " b"]) -> None:
+    """Raise unless it is a vector of integers."""
     if not isinstance(offsets, Tensor) or offsets.dim() != 1 or offsets.is_floating_point() or offsets.dtype == torch.bool:
         raise ValueError("offsets must be a 1-dimensional integer tensor (0, n1, n1 + n2, ..., N)")
+
+
+def require_packed(offsets: Int[Tensor, " b"], tokens: int) -> None:
+    """Raise unless they cut the tokens into samples of at least one; offsets on a device are waited for."""
     if len(offsets) < 2 or int(offsets[0]) != 0 or int(offsets[-1]) != tokens:
         raise ValueError(f"offsets={offsets.tolist()} must start at 0 and end at the number of tokens, {tokens}")
-    # on the CPU in networks, which read offsets back once; differences of unsigned or small integers would wrap around
     lengths = offsets.long().diff()
     if bool((lengths < 1).any()):
         first = int((lengths < 1).nonzero()[0])
         problem = "is empty" if int(lengths[first]) == 0 else "ends before it starts: offsets must increase"
         raise ValueError(f"offsets={offsets.tolist()}: sample {first} {problem}; leave it out")
-    return torch.repeat_interleave(torch.arange(len(lengths), device=offsets.device), lengths)
