@@ -44,7 +44,7 @@ SEED ?= 0
 CASES ?= 1000000
 MINUTES ?= 60
 
-test-faults: $(STAMP)  ## kills, full and read-only disks, damaged files, NaN, clocks: ROUNDS=240 SEED=0
+test-faults: $(STAMP)  ## kills, full and read-only disks, damaged files, NaN, clocks, lost ranks: ROUNDS=240 SEED=0
 	$(BIN)/python -m benchmarks.reliability.faults --rounds $(ROUNDS) --seed $(SEED)
 
 fuzz: $(STAMP)  ## every reader, the checkpoint loader, settings and the command line: CASES=1000000 SEED=0

@@ -1,6 +1,7 @@
 """Faults: processes killed at random moments, full and read-only disks, damaged files, NaN, clocks that go back.
 
 python -m benchmarks.reliability.faults --rounds 240 --seed 0
+python -m benchmarks.reliability.faults --rounds 8 --faults "export killed" "a rank of two killed"
 
 Every round breaks something and checks what must hold afterwards. Ends with status 1 if anything did not hold. Processes are
 forked from this one, which has imported everything, so that a round takes a fraction of a second.
@@ -9,10 +10,8 @@ forked from this one, which has imported everything, so that a round takes a fra
 import argparse
 import contextlib
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,102 +19,21 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from anygatr import GATr, Width, checkpoint, geometry
 from anygatr.lab.cli import main as anygatr
+from anygatr.lab.data.arteries.surface import read_surface
 from anygatr.lab.data.files.arrays import read_arrays
 from anygatr.lab.data.nbody.config import NBodyConfig
 from anygatr.lab.data.nbody.dataset import generate
 from anygatr.lab.report.page import write_report
 from anygatr.lab.training import train as training
 from benchmarks.reliability import rows, targets
-
-FIELDS = ["--inputs", "position:point", "velocity:vector", "--target", "final:point"]
-TINY_NETWORK = [
-    "--blocks",
-    "1",
-    "--mv",
-    "2",
-    "--s",
-    "4",
-    "--heads",
-    "2",
-    "--batch",
-    "8",
-    "--validate-every",
-    "5",
-    "--threads",
-    "1",
-]
-TINY = ["--model", "E", "--steps", "40", *TINY_NETWORK]
-LONGEST = 60.0
-"""Seconds that a round may take before it counts as a hang."""
-
-
-class Workshop:
-    """A directory with what rounds need: data, an undisturbed run to compare with, and a random generator."""
-
-    def __init__(self, folder: Path, random_: random.Random) -> None:
-        self.folder, self.random = folder, random_
-        rng = np.random.default_rng(0)
-        position, velocity = rng.normal(size=(2, 40, 3, 3))
-        self.data = folder / "data.npz"
-        np.savez(self.data, position=position, velocity=velocity, final=position + velocity)
-        began = time.perf_counter()
-        assert self.run(lambda: self.train(folder / "whole")) == 0
-        self.seconds = time.perf_counter() - began
-        self.weights = (folder / "whole" / "weights.safetensors").read_bytes()
-
-    @cached_property
-    def comparison_seconds(self) -> float:
-        """What an undisturbed comparison takes."""
-        began = time.perf_counter()
-        assert self.run(lambda: self.compare(self.folder / "compared")) == 0
-        return time.perf_counter() - began
-
-    def compare(self, out: Path) -> None:
-        """The command."""
-        options = [*TINY_NETWORK, "--models", "E", "transformer", "--sizes", "20", "--seeds", "1", "--steps", "20"]
-        anygatr(["compare", "--data", str(self.data), "--out", str(out), *FIELDS, *options])
-
-    def train(self, out: Path) -> None:
-        """The command."""
-        anygatr(["train", "--data", str(self.data), "--out", str(out), *FIELDS, *TINY])
-
-    def fresh(self) -> Path:
-        """An empty directory."""
-        return Path(tempfile.mkdtemp(dir=self.folder))
-
-    def run(self, work: Callable[[], Any], kill_after: float | None = None) -> int:
-        """The exit status of work in a process of its own, perhaps killed; 1 if it ends with one line, 70 with more."""
-        process = os.fork()
-        if process == 0:
-            status = 70
-            with contextlib.suppress(BaseException):
-                devnull = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(devnull, 1)
-                os.dup2(devnull, 2)
-                try:
-                    work()
-                    status = 0
-                except SystemExit as end:
-                    status = 1 if end.code else 0
-            os._exit(status)
-        until = time.perf_counter() + (LONGEST if kill_after is None else kill_after)
-        while time.perf_counter() < until:
-            done, status = os.waitpid(process, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.002)
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        return -9
+from benchmarks.reliability.workshop import LONGEST, Workshop
 
 
 def killed_training(shop: Workshop) -> None:
@@ -187,18 +105,39 @@ def measured(folder: Path) -> list[Any]:
     return sorted([row["model"], row["seed"], row["status"], row["metrics"]] for row in found)
 
 
+def killed_export(shop: Workshop) -> None:
+    """An exported graph that is being replaced over and over, killed: what is there is whole."""
+    path, write = shop.fresh() / "net.pt2", shop.exporting
+    assert shop.run(lambda: write(path)) == 0, "it does not run"
+
+    def work() -> None:
+        while True:
+            write(path)
+
+    shop.run(work, shop.random.uniform(0, 0.5))
+    torch.export.load(path)
+
+
+def lost_rank(shop: Workshop) -> None:
+    """One of two ranks killed in training: the other ends by itself, both continue to the bits of an undisturbed run."""
+    weights, out = shop.weights_of_ranks, shop.fresh() / "run"
+    ranks = shop.start_ranks(out)
+    until = time.perf_counter() + LONGEST
+    while not (out / "config.json").exists() and time.perf_counter() < until:  # before, a launcher ends both
+        time.sleep(0.002)
+    killed = shop.random.randrange(2)
+    shop.end(ranks[killed], shop.random.uniform(0, shop.seconds))
+    assert (status := shop.end(ranks[1 - killed])) in (0, 1), f"status {status}"
+    assert [shop.end(process) for process in shop.start_ranks(out)] == [0, 0], "it does not continue"
+    assert (out / "weights.safetensors").read_bytes() == weights, "other bits"
+
+
 def two_owners(shop: Workshop) -> None:
     """Two processes on one directory: one trains, the other waits or is refused, and the bits are those of one alone."""
     out = shop.fresh() / "run"
-    first = os.fork()
-    if first == 0:
-        with contextlib.suppress(BaseException):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.dup2(1, 2)
-            shop.train(out)
-        os._exit(0)
+    first = shop.start(lambda: shop.train(out))
     status = shop.run(lambda: shop.train(out))
-    os.waitpid(first, 0)
+    shop.end(first)
     assert status in (0, 1), f"status {status}"
     assert (out / "weights.safetensors").read_bytes() == shop.weights, "other bits"
 
@@ -239,14 +178,43 @@ def damaged_run(shop: Workshop) -> None:
     shutil.copytree(shop.folder / "whole", out)
     (out / "result.json").unlink()
     path = out / shop.random.choice(["config.json", "metrics.jsonl", "state.safetensors", "weights.safetensors"])
-    raw = bytearray(path.read_bytes())
-    if shop.random.random() < 0.5:
-        del raw[shop.random.randrange(len(raw)) :]
-    else:
-        raw[shop.random.randrange(len(raw))] ^= 1 << shop.random.randrange(8)
-    path.write_bytes(raw)
+    damage(path, shop.random)
     assert (status := shop.run(lambda: shop.train(out))) in (0, 1), f"{path.name}: status {status}"
     assert (status := shop.run(lambda: anygatr(["evaluate", str(out)]))) in (0, 1), f"{path.name}: status {status}"
+
+
+def damage(path: Path, random_: random.Random) -> None:
+    """Cut a file or flip one of its bits."""
+    raw = bytearray(path.read_bytes())
+    if random_.random() < 0.5:
+        del raw[random_.randrange(len(raw)) :]
+    else:
+        raw[random_.randrange(len(raw))] ^= 1 << random_.randrange(8)
+    path.write_bytes(raw)
+
+
+def damaged_files(shop: Workshop) -> None:
+    """Files of every format (.npz, .h5, .vtp, .ply, .stl, checkpoints), each cut or with a bit flipped: read or refused."""
+    files = [(path, read) for write, read in FORMATS for path in write(shop.fresh())]
+    for path, _ in files:
+        damage(path, shop.random)
+
+    def work() -> None:
+        for path, read in files:
+            with contextlib.suppress(*targets.REFUSALS):
+                read(path)
+
+    assert shop.run(work) == 0, f"an error of another kind; {sorted(path.name for path, _ in files)}"
+
+
+FORMATS: tuple[tuple[Callable[[Path], list[Path]], Callable[[Path], Any]], ...] = (
+    (targets.write_npz, targets.read_data),
+    (targets.write_h5, targets.read_data),
+    (targets.write_arteries, targets.read_arteries),
+    (targets.write_surfaces, read_surface),
+    (targets.write_checkpoints, checkpoint.load),
+)
+"""How files are made, and how they are read."""
 
 
 def nan_in_the_middle(shop: Workshop) -> None:
@@ -288,10 +256,13 @@ FAULTS: dict[str, tuple[Callable[[Workshop], None], int]] = {
     "checkpoint writing killed": (killed_saving, 4),
     "report writing killed": (killed_report, 3),
     "comparison killed": (killed_comparison, 1),
+    "export killed": (killed_export, 3),
+    "a rank of two killed": (lost_rank, 1),
     "two processes on one directory": (two_owners, 1),
     "disk full": (full_disk, 2),
     "file system read-only": (read_only, 1),
     "file of a run cut or bit flipped": (damaged_run, 5),
+    "files of every format cut or bit flipped": (damaged_files, 4),
     "NaN or infinity in the middle of training": (nan_in_the_middle, 2),
     "clock going backwards": (clock_backwards, 1),
 }
@@ -303,10 +274,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=240)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="FAULT", help="only these")
     parser.add_argument("--keep", action="store_true", help="append rows to results/reliability/rows.jsonl")
     arguments = parser.parse_args()
     found = []
-    for row in run(arguments.rounds, arguments.seed):
+    for row in run(arguments.rounds, arguments.seed, tuple(arguments.faults)):
         found.append(row)
         tried = f"{row['rounds']:>4} rounds, {row['skipped']} skipped" if row["skipped"] else f"{row['rounds']:>4} rounds"
         print(f"{row['what']:<44}{tried}, failures: {row['failures'] or 'none'}", flush=True)
@@ -326,6 +298,7 @@ def run(rounds: int, seed: int, names: tuple[str, ...] = tuple(FAULTS)) -> Itera
         shop = Workshop(Path(folder), random.Random(seed))
         for name in names:
             fault, share = FAULTS[name]
+            shop.random.seed(f"{seed} {name}")  # whatever other faults are tried
             failures, skipped, began = [], 0, time.perf_counter()
             count = max(1, -(-rounds * share // total))
             for _ in range(count):
@@ -336,6 +309,7 @@ def run(rounds: int, seed: int, names: tuple[str, ...] = tuple(FAULTS)) -> Itera
                 except Exception as error:
                     failures.append(f"{error or traceback.format_exc()}"[:200])
             about = {"kind": "fault", "what": name, "seed": seed, "rounds": count - skipped, "skipped": skipped}
+            about |= {"command": f'--faults "{name}" --rounds {count} --seed {seed}'}
             yield about | {"failures": failures, "seconds": round(time.perf_counter() - began, 1)}
 
 

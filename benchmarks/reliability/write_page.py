@@ -33,19 +33,24 @@ def page(found: list[dict[str, Any]]) -> str:
 
 def _faults(found: list[dict[str, Any]]) -> list[str]:
     table = ["| what was done to it | rounds | failed | command |", "|---|---|---|---|"]
-    total, asked = 0, defaultdict(int)
-    for row in (row for row in found if row["kind"] == "fault"):
-        asked[row["seed"]] += row["rounds"] + row["skipped"]
-    commands = ", ".join(f"`make test-faults ROUNDS={count} SEED={seed}`" for seed, count in asked.items())
+    total = 0
+    older = sum(row["rounds"] + row["skipped"] for row in found if row["kind"] == "fault" and "command" not in row)
     for what, tried in _grouped(found, "fault", "what").items():
         count, failed = sum(row["rounds"] for row in tried), sum(len(row["failures"]) for row in tried)
         total += count
-        table.append(f"| {what} | {count:,} | {failed} | {commands} |")
+        table.append(f"| {what} | {count:,} | {failed} | {', '.join(_fault_command(row, older) for row in tried)} |")
     text = (
         "Every round breaks something and then checks what must hold: training that was killed continues to the bits of an "
-        "undisturbed run, files are whole, errors are one line. Rounds are seeded."
+        "undisturbed run, files are whole, errors are one line. Rounds are seeded. `make test-faults` runs all of them."
     )
     return [f"## Faults: {total:,} rounds\n", text, "", *table, ""]
+
+
+def _fault_command(row: dict[str, Any], older: int) -> str:
+    """What makes a row; the older ones were drawn from one generator, all in one run at their commit."""
+    if "command" in row:
+        return f"`python -m benchmarks.reliability.faults {row['command']}`"
+    return f"`make test-faults ROUNDS={older} SEED={row['seed']}` at {row['commit']}"
 
 
 def _fuzz(found: list[dict[str, Any]]) -> list[str]:

@@ -17,11 +17,11 @@ from anygatr.program.reach import Reach, reach
 
 @dataclass(frozen=True)
 class LayerReach:
-    """A layer: what may be non-zero in what it reads and in what it makes, what of that is asked for, and its cost."""
+    """A layer: what is alive in what it reads and in its results, what is needed of its results, and its cost."""
 
     name: str
-    alive: Reach
-    made: Reach
+    alive_in: Reach
+    alive_out: Reach
     needed: Reach
     before: int
     after: int
@@ -52,7 +52,7 @@ class Narrowing:
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [("layer", "alive in", "alive out", "needed", "before", "after", "saved")]
         for names, row in _alike(self.rows):
-            lines += [(names, *map(str, (row.alive, row.made, row.needed)), *_cost(row.before, row.after))]
+            lines += [(names, *map(str, (row.alive_in, row.alive_out, row.needed)), *_cost(row.before, row.after))]
         lines += [(f"all, {self.tokens} tokens", "", "", "", *_cost(self.before, self.after))]
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         text = [
@@ -83,7 +83,7 @@ def narrow(
         raise ValueError(f"pairs={net.pairs}: pairs fill grades that tokens lack; a network with pairs is not narrowed")
     geometry, algebra = net.geometry, net.geometry.algebra
     filled, conditioned = _checked("inputs", inputs, algebra), _checked("condition", condition, algebra)
-    asked = Reach(_checked("outputs", outputs, algebra), net.outputs.s > 0)
+    needed_outputs = Reach(_checked("outputs", outputs, algebra), net.outputs.s > 0)
     widen(net)
     program, scalars = network_program(net), Reach(frozenset(), True)
     # without mirrors, or with a reference of its own, every product is even
@@ -91,15 +91,15 @@ def narrow(
     referred = blade is None or int(algebra.grades[blade]) in filled
     x, cx = Reach(filled, False), Reach(conditioned, False)
     given = {"x": x, "px": x, "inputs": x, "cx": cx} | dict.fromkeys(("s", "ps", "cs", "scalars"), scalars)
-    found = reach(program, algebra.grades.tolist(), given | {"reference": Reach(frozenset(), referred)}, asked)
+    found = reach(program, algebra.grades.tolist(), given | {"reference": Reach(frozenset(), referred)}, needed_outputs)
     counts, rows = dict(zip(program.steps, step_tokens(net, program, tokens), strict=True)), []
-    for step, alive, made, needed, narrowed in found:
+    for step, alive_in, alive_out, needed, narrowed in found:
         layer = net.get_submodule(step.layer)
         assert isinstance(layer, Layer)
         layer.op = narrowed
         count, keys = counts[step]
         before, after = (count * flops(program, step, keys, op) // (2 * tokens) for op in (step.op, narrowed))
-        rows.append(LayerReach(step.layer, alive, made, needed, before, after))
+        rows.append(LayerReach(step.layer, alive_in, alive_out, needed, before, after))
     net.grades = tuple(sorted(filled))
     if isinstance(net, ConditionalGATr):
         net.condition_grades = tuple(sorted(conditioned))
@@ -145,4 +145,4 @@ def _alike(rows: tuple[LayerReach, ...]) -> list[tuple[str, LayerReach]]:
 
 
 def _content(block: str, row: LayerReach) -> tuple[object, ...]:
-    return row.name.removeprefix(block), row.alive, row.made, row.needed, row.before, row.after
+    return row.name.removeprefix(block), row.alive_in, row.alive_out, row.needed, row.before, row.after

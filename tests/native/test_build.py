@@ -181,6 +181,20 @@ def test_a_cache_that_others_can_write_is_not_used(tmp_path):
 
 
 @needs_compiler
+def test_the_openmp_that_is_linked_tells_libraries_apart(monkeypatch):
+    built = []
+    monkeypatch.setattr(build, "_build", lambda path, *_: built.append(path))
+    monkeypatch.setattr(build, "_intact", lambda path: False)
+    monkeypatch.setattr(build.ctypes, "CDLL", str)
+    for linked in ("a.so", "b.so", "a.so"):
+        monkeypatch.setattr(build, "_openmp", lambda linked=linked: [linked])
+        build._surroundings.cache_clear()
+        build._load(("probe.c",), "")
+    build._surroundings.cache_clear()
+    assert built[0] == built[2] != built[1]
+
+
+@needs_compiler
 def test_a_relative_cache_directory_is_ignored(tmp_path):
     assert Path(probe(Path("relative"), HOME=str(tmp_path))[4]) == tmp_path / ".cache" / "anygatr"
 

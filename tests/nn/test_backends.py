@@ -264,9 +264,9 @@ def test_the_backend_that_was_asked_for_runs(rng):
     assert nodes(on("c", block, batch)(x, s)[0]) == ["SegmentFunctionBackward"]
     assert nodes(on("auto", block, batch)(x, s)[0]) == ["SegmentFunctionBackward"]
     assert nodes(on("torch", block, batch)(x, s)[0]) == []
-    with pytest.raises(ValueError, match=r"backend='cuda' is not one of 'auto', 'torch', 'c', 'triton'"):
-        anygatr.backend("cuda")
-    assert str(anygatr.backends()).splitlines()[0].split() == ["c", "available"]
+    with pytest.raises(ValueError, match=r"backend='none' is not one of 'auto', 'torch', 'c'"):
+        anygatr.backend("none")
+    assert ["c", "available"] in [line.split() for line in str(anygatr.backends()).splitlines()]
 
 
 def nodes(y):
@@ -515,7 +515,7 @@ def test_watching_changes_no_digit(backend, rng):
         *("attention.qkv", "attention.attend", "attention.out"),
         *("mlp.bilinear.factors", "mlp.bilinear.out", "mlp.out"),
     ]
-    assert ("norm" in names) is (backend == "torch")  # in C it is a prologue, and nothing of it is kept in memory
+    assert backend != "c" or "norm" not in names  # a prologue there, of which nothing is kept in memory
 
 
 # what torch does to tensors besides computing

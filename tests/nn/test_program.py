@@ -97,8 +97,8 @@ def test_norms_gates_products_and_sums_become_parts_of_linear_maps():
     assert products.prologue.scalars == "norm"  # its scalars are the normalised ones of the stream
     assert (last.prologue.gate, last.prologue.scalars) == (True, "exact")
     assert [k.residual is not None for k in (qkv, out, factors, products, last)] == [False, True, False, False, True]
-    assert [len(chain) for chain in segment.saved_chains] == [1, 1, 1, 3]
-    assert [len(chain) for chain in segment.tiled_chains_with_attention] == [3, 3]
+    assert [len(chain) for chain in segment.training_chains] == [1, 1, 1, 3]
+    assert [len(chain) for chain in segment.inference_chains_with_attention] == [3, 3]
 
 
 def test_steps_without_a_kernel_cut_a_program_into_segments():

@@ -104,8 +104,8 @@ def test_what_is_called_dead_is_zero(geo):
         found = seen(net, report, *batch(net, given))
         for row in report.rows:
             grades, scalars = found[row.name]
-            assert grades <= row.made.grades, (given, row)
-            assert scalars <= row.made.scalars, (given, row)
+            assert grades <= row.alive_out.grades, (given, row)
+            assert scalars <= row.alive_out.scalars, (given, row)
 
 
 @pytest.mark.parametrize("mirrors", [True, False], ids=["E(3)", "SE(3)"])
@@ -117,7 +117,7 @@ def test_what_is_called_alive_is_not_zero(mirrors):
         widen(net)
         found = seen(net, report, *batch(net, given))
         assert {row.name: found[row.name] for row in report.rows} == {
-            r.name: (set(r.made.grades), r.made.scalars) for r in report.rows
+            r.name: (set(r.alive_out.grades), r.alive_out.scalars) for r in report.rows
         }
 
 
@@ -129,7 +129,7 @@ def test_each_layer_makes_all_that_is_called_alive(geo, rng):
     for given in (*((g,) for g in grades), *itertools.combinations(grades, 2)):
         row = narrow(net, given, grades).rows[0]
         widen(net)
-        assert seen(net, Narrowing(1, (row,)), *batch(net, given))[row.name][0] == row.made.grades
+        assert seen(net, Narrowing(1, (row,)), *batch(net, given))[row.name][0] == row.alive_out.grades
         products = net.blocks[0].mlp.bilinear.products
         h = torch.randn(geo.algebra.dim, 5, 2 * len(geo.products), generator=rng, dtype=torch.float64)
         h *= torch.isin(geo.algebra.grades, torch.tensor(given))[:, None, None]
@@ -137,7 +137,7 @@ def test_each_layer_makes_all_that_is_called_alive(geo, rng):
         program = trace(products, (h, number))
         filled = {"h": Reach(frozenset(given), False), "reference": Reach(frozenset(), True)}
         (found,) = reach(program, geo.algebra.grades.tolist(), filled, Reach(frozenset(grades), False))
-        assert occupied(products(h, number), geo) == found.made.grades
+        assert occupied(products(h, number), geo) == found.alive_out.grades
 
 
 @pytest.mark.parametrize("geo", GEOMETRIES, ids=name)

@@ -47,7 +47,7 @@ def test_cases_of_hypothesis(name, tmp_path):
 def test_every_target_gets_a_fair_share():
     shares = divided(1_000_000, list(TARGETS))
     assert sum(shares.values()) >= 1_000_000
-    assert min(cases for name, cases in shares.items() if name != "commands") >= 30_000
+    assert min(cases for name, cases in shares.items() if name != "commands") >= 10_000  # predictions take 30 ms each
 
 
 def test_failures_are_seen(monkeypatch):

@@ -1,4 +1,6 @@
-"""Reachable grades: which can be non-zero and which are asked for at every value of a program, and operations cut to those.
+"""Reachable grades: which are alive and which are needed at every value of a program, and operations cut to those.
+
+Alive is what may be non-zero, found from the inputs onwards; needed is what is read of the results, found from them back.
 
 A task that fills some grades and reads some leaves dead blades, above all in the first and the last block: in between, maps
 and products soon fill all grades. Scalars count as one more grade.
@@ -39,17 +41,17 @@ NOTHING = Reach(frozenset(), False)
 
 
 class StepReach(NamedTuple):
-    """A step: what may be non-zero in what it reads and makes, what of that is asked for, and the operation cut to it."""
+    """A step: what is alive in what it reads and in its results, what is needed of its results, the operation cut to it."""
 
     step: Step
-    alive: Reach
-    made: Reach
+    alive_in: Reach
+    alive_out: Reach
     needed: Reach
     narrowed: Op
 
 
-def reach(program: Program, grades: Sequence[int], given: Mapping[str, Reach], asked: Reach) -> list[StepReach]:
-    """The analysis of all steps that can be narrowed, for inputs where only what is `given` by name may be non-zero.
+def reach(program: Program, grades: Sequence[int], given: Mapping[str, Reach], needed_outputs: Reach) -> list[StepReach]:
+    """The analysis of all steps that can be narrowed, for inputs where only what is `given` by name is alive.
 
     `grades` has the grade of each blade. Values are counted one by one: a multivector's has grades, a scalar's scalars.
     """
@@ -59,38 +61,38 @@ def reach(program: Program, grades: Sequence[int], given: Mapping[str, Reach], a
     alive += [NOTHING] * (len(program.widths) - len(alive))
     rules = [_Rule(step, grades) for step in program.steps]
     for step, rule in zip(program.steps, rules, strict=True):
-        for value, part in zip(step.outputs, rule.made([alive[i] for i in step.inputs]), strict=True):
+        for value, part in zip(step.outputs, rule.alive_out([alive[i] for i in step.inputs]), strict=True):
             alive[value] = part if program.widths[value] else NOTHING
     needed = [NOTHING] * len(program.widths)
     for value in program.outputs:
-        needed[value] = asked
+        needed[value] = needed_outputs
     for step, rule in reversed(list(zip(program.steps, rules, strict=True))):
-        wanted = [needed[i] for i in step.outputs]
-        for value, part in zip(step.inputs, rule.asked(wanted, [alive[i] for i in step.inputs]), strict=True):
+        results = [needed[i] for i in step.outputs]
+        for value, part in zip(step.inputs, rule.needed_in(results, [alive[i] for i in step.inputs]), strict=True):
             needed[value] = needed[value] | part if program.widths[value] else NOTHING
     found = []
     for step, rule in zip(program.steps, rules, strict=True):
         if isinstance(step.op, Linear | Product | Attention):
-            inputs, total = [alive[i] for i in step.inputs], _together([needed[i] for i in step.outputs])
-            made, read = _together([alive[i] for i in step.outputs]), inputs[:1] if isinstance(step.op, Product) else inputs
-            found.append(StepReach(step, _together(read), made, total, rule.narrowed(total, inputs)))
+            inputs, needed_out = [alive[i] for i in step.inputs], _together([needed[i] for i in step.outputs])
+            out, read = _together([alive[i] for i in step.outputs]), inputs[:1] if isinstance(step.op, Product) else inputs
+            found.append(StepReach(step, _together(read), out, needed_out, rule.narrowed(needed_out, inputs)))
     return found
 
 
 class _Rule:
-    """How a step passes on what is alive, and what it asks of its inputs when something is asked of its outputs."""
+    """How a step passes on what is alive to its outputs, and what is needed back to its inputs."""
 
     def __init__(self, step: Step, grades: Sequence[int]):
         self.op, self.step, self.grade = step.op, step, tuple(grades)
 
-    def made(self, alive: Sequence[Reach]) -> list[Reach]:
-        """What may be non-zero in each output."""
+    def alive_out(self, alive: Sequence[Reach]) -> list[Reach]:
+        """What is alive in each output, from what is alive in each input."""
         match self.op:
             case Linear(plan):
                 grades, biased = alive[0].grades, self.step.parameters[4] is not None
                 fed = biased or alive[1].scalars
-                made = {o for i, o in self._maps() if i in grades} | (self._of(plan.invariant) if fed else set())
-                return [_grades(made), _scalars(fed or bool(self._of(plan.invariant) & grades))]
+                reached = {o for i, o in self._maps() if i in grades} | (self._of(plan.invariant) if fed else set())
+                return [_grades(reached), _scalars(fed or bool(self._of(plan.invariant) & grades))]
             case Product():
                 pairs = [o for o, a, b, odd in self._triples() if {a, b} <= alive[0].grades and (alive[1] or not odd)]
                 return [_grades(pairs)]
@@ -104,23 +106,23 @@ class _Rule:
                 return list(alive)
         raise self._unknown()
 
-    def asked(self, needed: Sequence[Reach], alive: Sequence[Reach]) -> list[Reach]:
-        """What is asked of each input."""
-        wanted = _together(needed)
+    def needed_in(self, needed: Sequence[Reach], alive: Sequence[Reach]) -> list[Reach]:
+        """What is needed of each input, from what is needed of each output and alive in each input."""
+        union = _together(needed)
         match self.op:
             case Linear(plan):
                 invariant = self._of(plan.invariant)
-                asked = {i for i, o in self._maps() if o in wanted.grades} | (invariant if wanted.scalars else set())
-                return [_grades(asked), _scalars(wanted.scalars or bool(invariant & wanted.grades))]
+                sources = {i for i, o in self._maps() if o in union.grades} | (invariant if union.scalars else set())
+                return [_grades(sources), _scalars(union.scalars or bool(invariant & union.grades))]
             case Product():
-                triples = [t for t in self._triples() if t[0] in wanted.grades and {t[1], t[2]} <= alive[0].grades]
+                triples = [t for t in self._triples() if t[0] in union.grades and {t[1], t[2]} <= alive[0].grades]
                 factors = [grade for _, a, b, odd in triples if alive[1] or not odd for grade in (a, b)]
                 return [_grades(factors), _scalars(any(odd for *_, odd in triples))]
             case Attention(features=features):
                 every = range(len(self.grade))
                 compared = _grades(self._of(b for f in features for b in getattr(f, "blades", every)))
-                parts = [compared, _scalars(True)] if wanted else [NOTHING, NOTHING]
-                values = [parts[0] | _grades(wanted.grades), parts[1] | _scalars(wanted.scalars)]
+                parts = [compared, _scalars(True)] if union else [NOTHING, NOTHING]
+                values = [parts[0] | _grades(union.grades), parts[1] | _scalars(union.scalars)]
                 return [*parts, *values] if self.op.cross else values
             case Norm(plan):  # the size that divides is made of all grades that the metric sees
                 sized = _grades(self._of(b for group in plan.groups for b, *_ in group))

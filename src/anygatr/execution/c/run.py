@@ -70,10 +70,10 @@ def backward(
 def _chains(segment: Segment, known: Known, batch: Batch | None, keep: bool) -> tuple[tuple[Kernel, ...], ...]:
     """Which kernels one call runs: with attention among them where samples are whole in a tile."""
     if keep:
-        return segment.saved_chains
+        return segment.training_chains
     dense = batch is None or (batch.mask is None and batch.packed is None)
     whole = dense and known[segment.inputs[1]].shape[-2] <= TOKENS
-    return segment.tiled_chains_with_attention if whole else segment.tiled_chains
+    return segment.inference_chains_with_attention if whole else segment.inference_chains
 
 
 def _pipeline(first: FusedLinear, chain: Sequence[Kernel], known: Known, parameters: Known, keep: bool) -> None:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from anygatr.execution.c.attention import supports
 from anygatr.execution.c.prologue import Prologue
+from anygatr.execution.fusion import epilogues, feeds_linear_maps_alone
 from anygatr.ops.attention import Attention
 from anygatr.ops.gate import Gate
 from anygatr.ops.linear import Linear, LinearPlan
 from anygatr.ops.norm import Norm
 from anygatr.ops.product import Product, ScaledFactors, even
-from anygatr.ops.stream import Add
 from anygatr.program.program import Program, Step
 
 
@@ -79,17 +79,17 @@ class Segment:
         return tuple(dict.fromkeys(p for kernel in self.kernels for p in kernel.parameters if p is not None))
 
     @cached_property
-    def saved_chains(self) -> tuple[tuple[Kernel, ...], ...]:
-        """What is called at once where every result is kept: linear maps one behind the other."""
+    def training_chains(self) -> tuple[tuple[Kernel, ...], ...]:
+        """What one call runs where every result is kept for the backward pass: linear maps one behind the other."""
         return _chains(self.kernels, frozenset(), attention=False)
 
     @cached_property
-    def tiled_chains(self) -> tuple[tuple[Kernel, ...], ...]:
-        """The same where results between maps need no memory."""
+    def inference_chains(self) -> tuple[tuple[Kernel, ...], ...]:
+        """The same without a backward pass: results between maps never leave their tile."""
         return _chains(self.kernels, frozenset(self.outputs), attention=False)
 
     @cached_property
-    def tiled_chains_with_attention(self) -> tuple[tuple[Kernel, ...], ...]:
+    def inference_chains_with_attention(self) -> tuple[tuple[Kernel, ...], ...]:
         """The same where samples are whole in a tile, so that attention runs among the maps."""
         return _chains(self.kernels, frozenset(self.outputs), attention=True)
 
@@ -104,7 +104,7 @@ def schedule(program: Program, differentiable_reference: bool, sharded: bool = F
     program = _with_scaled_factors(program) if differentiable_reference else program
     absorbed = {n: step for n, step in enumerate(program.steps) if _absorbable(program, step)}
     makers = {value: n for n in absorbed for value in program.steps[n].outputs}
-    sums = dict(_epilogues(program))
+    sums = dict(epilogues(program))
     items: list[tuple[Kernel | Step, list[int]]] = []
     for number, step in enumerate(program.steps):
         if number in absorbed or number in sums.values():
@@ -142,37 +142,9 @@ def _with_scaled_factors(program: Program) -> Program:
 
 
 def _absorbable(program: Program, step: Step) -> bool:
-    """Whether all readers of a step are linear maps that take its results where a prologue would make them."""
-    match step.op:
-        case Norm(_, heads) if heads > 1:
-            return False
-        case Norm() | Gate() | Product():
-            pass
-        case _:
-            return False
-    for place, value in enumerate(step.outputs):
-        for reader in program.readers[value]:
-            if reader == len(program.steps) or not isinstance(program.steps[reader].op, Linear):
-                return False
-            if program.steps[reader].inputs[place] != value:
-                return False
-    return True
-
-
-def _epilogues(program: Program) -> Iterable[tuple[int, int]]:
-    """Pairs of a linear map and the sum that adds its results, read by nothing else, to an older stream."""
-    written = {value: n for n, step in enumerate(program.steps) for value in step.outputs}
-    for total, step in enumerate(program.steps):
-        if not isinstance(step.op, Add):
-            continue
-        x, s, y, t = step.inputs
-        maker = written.get(y)
-        if maker is None or program.steps[maker].outputs != (y, t) or not isinstance(program.steps[maker].op, Linear):
-            continue
-        alone = program.readers[y] == (total,) and program.readers[t] == (total,)
-        same = program.widths[x] == program.widths[y] and program.widths[s] == program.widths[t]
-        if alone and same and all(written.get(value, -1) < maker for value in (x, s)):
-            yield maker, total
+    """Whether a step becomes part of the linear maps behind it."""
+    is_prologue = isinstance(step.op, Gate | Product) or (isinstance(step.op, Norm) and step.op.heads == 1)
+    return is_prologue and feeds_linear_maps_alone(program, step)
 
 
 def _linear(program: Program, step: Step, before: Sequence[Step], total: Step | None) -> FusedLinear:

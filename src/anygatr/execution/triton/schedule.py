@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from anygatr.execution.fusion import epilogues, feeds_linear_maps_alone
 from anygatr.execution.triton.row_source import supports
 from anygatr.ops.attention import Attention
 from anygatr.ops.gate import Gate
 from anygatr.ops.linear import Linear, LinearPlan
 from anygatr.ops.norm import Norm, NormPlan
 from anygatr.ops.product import Product, ProductPlan
-from anygatr.ops.stream import Add
 from anygatr.program.program import Program, Step
 
 
@@ -79,7 +79,7 @@ def schedule(program: Program) -> tuple[Item, ...]:
     """Kernels where there are any, single steps elsewhere, in the order of execution."""
     absorbed = {n for n, step in enumerate(program.steps) if _absorbable(program, step)}
     makers = {value: program.steps[n] for n in absorbed for value in program.steps[n].outputs}
-    sums = dict(_epilogues(program))
+    sums = dict(epilogues(program))
     items: list[Item] = []
     for number, step in enumerate(program.steps):
         if number in absorbed or number in sums.values():
@@ -98,32 +98,9 @@ def schedule(program: Program) -> tuple[Item, ...]:
 
 
 def _absorbable(program: Program, step: Step) -> bool:
-    """Whether all readers of a norm or a gate are linear maps that take its results as multivectors and as scalars."""
-    if not isinstance(step.op, Norm | Gate) or (isinstance(step.op, Norm) and step.op.heads > 1):
-        return False
-    for place, value in enumerate(step.outputs):
-        for reader in program.readers[value]:
-            if reader == len(program.steps) or not isinstance(program.steps[reader].op, Linear):
-                return False
-            if program.steps[reader].inputs[place] != value:
-                return False
-    return True
-
-
-def _epilogues(program: Program) -> Iterable[tuple[int, int]]:
-    """Pairs of a linear map and the sum that adds its results, read by nothing else, to an older stream."""
-    written = {value: n for n, step in enumerate(program.steps) for value in step.outputs}
-    for total, step in enumerate(program.steps):
-        if not isinstance(step.op, Add):
-            continue
-        *older, y, t = step.inputs
-        maker = written.get(y)
-        if maker is None or program.steps[maker].outputs != (y, t) or not isinstance(program.steps[maker].op, Linear):
-            continue
-        alone = program.readers[y] == (total,) == program.readers[t]
-        same = [program.widths[v] for v in older] == [program.widths[v] for v in (y, t)]
-        if alone and same and all(written.get(value, -1) < maker for value in older):
-            yield maker, total
+    """Whether a step becomes part of the linear maps behind it."""
+    is_prologue = isinstance(step.op, Gate) or (isinstance(step.op, Norm) and step.op.heads == 1)
+    return is_prologue and feeds_linear_maps_alone(program, step)
 
 
 def _linear(step: Step, makers: dict[int, Step], total: Step | None) -> LinearKernel:

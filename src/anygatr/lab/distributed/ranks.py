@@ -103,8 +103,8 @@ class Ranks:
     def connection(self) -> Iterator[None]:
         """End the connection to the others at the end, however that comes.
 
-        Its threads drop the tensors that they have exchanged, for which they need the interpreter. One that asks for it
-        while the interpreter ends is unwound, which C++ answers by ending the process with SIGABRT.
+        Its threads drop the tensors that they have exchanged, for which they need the interpreter: left to the end of that,
+        a process can end by SIGABRT.
         """
         try:
             yield
