@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md with its figures, and a table of docs/which-algebra.md, from the rows under results/.
+"""Write docs/reproduction.md with its figures, docs/what-we-learned.md and a table of docs/which-algebra.md, from rows.
 
 python -m benchmarks.nbody.write_page
 """
@@ -10,6 +10,7 @@ from benchmarks.nbody.reproduction.decided import FIGURE as DECIDED_FIGURE
 from benchmarks.nbody.reproduction.decided import Decided, algebra_table
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 from benchmarks.nbody.reproduction.figures import ablations, error_against_data
+from benchmarks.nbody.reproduction.lessons import lessons_page
 from benchmarks.nbody.reproduction.page import FIGURE, page
 from benchmarks.nbody.reproduction.results import PAPER_SIZE, Results, keep_rows
 
@@ -31,6 +32,7 @@ def main() -> None:
     error_against_data(decided.rows, decided.models, docs / DECIDED_FIGURE, decided.lines)
     ablations(results.rows["variants"], EXPERIMENTS["variants"].models, docs / VARIANTS)
     put(docs / "reproduction.md", page(results))
+    put(docs / "what-we-learned.md", lessons_page(results))
     put(docs / "which-algebra.md", with_table((docs / "which-algebra.md").read_text(), decided))
     print(docs / "reproduction.md")
 

@@ -16,6 +16,7 @@ from anygatr.lab.report.rows import ResultRow, load
 from benchmarks.nbody.reproduction.claims import Claim, claims, compare
 from benchmarks.nbody.reproduction.decided import Decided
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
+from benchmarks.nbody.reproduction.lessons import lessons_page
 from benchmarks.nbody.reproduction.page import OFFICIAL, page
 from benchmarks.nbody.reproduction.results import Results, keep_rows
 from benchmarks.nbody.write_page import with_table
@@ -52,6 +53,15 @@ def test_the_page_is_what_the_committed_rows_say():
 def test_the_table_of_algebras_is_what_the_committed_rows_say():
     shown = (ROOT / "docs/which-algebra.md").read_text()
     assert with_table(shown, Decided.read(ROOT)) == shown, "run: python -m benchmarks.nbody.write_page"
+
+
+def test_what_we_learned_is_what_the_committed_rows_say(tmp_path):
+    results = Results.read(ROOT)
+    shown = (ROOT / "docs/what-we-learned.md").read_text()
+    assert lessons_page(results, ROOT) == shown, "run: python -m benchmarks.nbody.write_page"
+    assert "–" not in shown.replace("0–", ""), "a number without rows"
+    fewer = {**results.rows, "variants": tuple(r for r in results.rows["variants"] if r.seed < 2)}
+    assert lessons_page(replace(results, rows=fewer), ROOT) != shown
 
 
 def test_models_trained_until_they_are_done_are_in_charge():
