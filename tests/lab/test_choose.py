@@ -8,7 +8,7 @@ from samples import DRIFT, drift
 import anygatr
 from anygatr import lab
 from anygatr.lab.comparison import choose as module
-from anygatr.lab.comparison.choose import Candidate, _verdict
+from anygatr.lab.comparison.choose import Candidate, _plan, _verdict
 from anygatr.lab.config.recipe import recipe
 
 
@@ -21,7 +21,10 @@ def test_a_tournament_ends_with_a_trained_certified_run(tmp_path, monkeypatch, c
     assert row["status"] == "ok"
     assert row["certified"]
     assert "won: validation error" in row["reason"]
-    assert row["reason"] in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "candidates: 4 for " in said  # before the first round
+    assert said.index("candidates: ") < said.index("round 1")
+    assert row["reason"] in said
     assert len(json.loads((out / "tournament.json").read_text())) == 2
     rounds = [path.name.split("-")[-2:] for path in (out / "runs").iterdir()]
     assert sum(seed != "0" for _, seed in rounds) == 4  # two finalists with two more seeds each
@@ -40,6 +43,13 @@ def test_what_cannot_learn_the_task_takes_no_part(tmp_path):
         lab.choose(data=str(tmp_path / "x.npz"), models=["P"], minutes=0.01, out=str(tmp_path / "t"), **fields)
     with pytest.raises(ValueError, match="minutes=0 must be positive"):
         lab.choose(data=str(tmp_path / "x.npz"), models=["E"], minutes=0, out=str(tmp_path / "t"), **fields)
+
+
+def test_a_tournament_that_cannot_end_in_time_says_so_beforehand():
+    assert "fewer --models" not in _plan([32, 11, 4, 2], 20, expected=100.0, seconds=100.0)
+    late = _plan([32, 11, 4, 2], 20, expected=600.0, seconds=120.0)
+    assert "32 for 20 steps, 11 for 60 steps, 4 for 180 steps, 2 for 540 steps" in late
+    assert "about 10 minutes at today's speed, not the 2 that --minutes leaves" in late
 
 
 @pytest.mark.parametrize(

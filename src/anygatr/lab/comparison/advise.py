@@ -12,7 +12,7 @@ from anygatr.costs import summary
 from anygatr.interface.model import model
 from anygatr.interface.sight import TargetSight, sight
 from anygatr.lab.comparison.probe import Remark, probe
-from anygatr.lab.config.commands import AdviseConfig, DataOptions
+from anygatr.lab.config.commands import AdviseConfig, DataOptions, command_line
 from anygatr.lab.data.kinds import base_kind, parse_fields
 from anygatr.lab.data.registry import spec_of
 from anygatr.lab.report.theory import theory
@@ -88,7 +88,8 @@ def advise(config: AdviseConfig) -> list[Verdict]:
     check_effort(f"advice in {config.dim} dimensions", 2 ** min(config.dim + 2, 100), seconds=12 * 2.0 ** (config.dim - 4))
     names = NAMES + SPACETIME * ("momentum" in (inputs | targets).values())
     verdicts = [_judge(geometry(name, dim=config.dim), inputs, targets, width, config.tokens) for name in names]
-    sentence = recommend(verdicts)
+    fields = DataOptions(config.data or "mine.npz", config.inputs, config.target)
+    sentence = recommend(verdicts, command_line("compare", fields))
     if config.json:
         said = {"remarks": [asdict(remark) for remark in remarks]} if config.data is not None else {}
         print(json.dumps({"geometries": [asdict(verdict) for verdict in verdicts], "advice": sentence} | said))
@@ -97,7 +98,7 @@ def advise(config: AdviseConfig) -> list[Verdict]:
     console.print(_field_table(verdicts))
     console.print(_sight_table(verdicts))
     console.print(_cost_table(verdicts, config))
-    console.print(sentence, highlight=False)
+    console.print(sentence, highlight=False, soft_wrap=True)
     for remark in remarks:
         console.print(f"- {remark}", highlight=False, soft_wrap=True)
     return verdicts
@@ -116,8 +117,8 @@ def _probed(config: AdviseConfig, path: str) -> tuple[AdviseConfig, list[Remark]
     return asked, probe(spec, data, NAMES)
 
 
-def recommend(verdicts: Iterable[Verdict]) -> str:
-    """One sentence: where to start, why, and what to try next."""
+def recommend(verdicts: Iterable[Verdict], command: str = "anygatr compare") -> str:
+    """One sentence: where to start, why, and what to try next, by a command that begins so."""
     able = [verdict for verdict in verdicts if verdict.possible]
     if not able:
         return "No geometry can represent these fields; declare them as simpler kinds, such as points and vectors."
@@ -132,7 +133,7 @@ def recommend(verdicts: Iterable[Verdict]) -> str:
     if others and best.flops and others[0].flops:
         ratio = others[0].flops / best.flops
         cost = f"{ratio:.1f} times the cost" if ratio >= 1 else f"{1 / ratio:.1f} times cheaper"
-        text += f" Compare it with {others[0].name} ({cost}): anygatr compare --models {best.name} {others[0].name}"
+        text += f" Compare it with {others[0].name} ({cost}): {command} --models {best.name} {others[0].name}"
     return text
 
 

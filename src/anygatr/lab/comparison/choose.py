@@ -126,12 +126,22 @@ def _tournament(
     mean = sum(c.seconds for c in candidates) / len(candidates)
     work = sum(size * KEPT**r * (SEEDS if r == len(sizes) - 1 else 1) for r, size in enumerate(sizes))
     steps = max(LEAST_STEPS, int(seconds / (mean * work)))
+    console.print(_plan(sizes, steps, mean * work * steps, seconds), highlight=False, soft_wrap=True)
     for round_, size in enumerate(sizes):
         seeds = SEEDS if round_ == len(sizes) - 1 else 1
         candidates = sorted(candidates, key=lambda c: c.error)[:size]
         candidates = [_played(c, steps * KEPT**round_, seeds, out, spec, data) for c in candidates]
         console.print(_table(candidates, round_ + 1, steps * KEPT**round_))
     return sorted(candidates, key=lambda c: c.error)
+
+
+def _plan(sizes: list[int], steps: int, expected: float, seconds: float) -> str:
+    """What is going to happen, before minutes of silence."""
+    rounds = ", ".join(f"{size} for {steps * KEPT**r} steps" for r, size in enumerate(sizes))
+    text = f"candidates: {rounds}; steps alone take about {expected / 60:.2g} minutes at today's speed"
+    if expected <= 1.2 * seconds:
+        return text
+    return f"{text}, not the {seconds / 60:.2g} that --minutes leaves: fewer --models, or more --minutes"
 
 
 def _played(candidate: Candidate, steps: int, seeds: int, out: Path, spec: DataSpec, data: Dataset) -> Candidate:

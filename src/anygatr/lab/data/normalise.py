@@ -36,7 +36,7 @@ class Normaliser:
     @classmethod
     def fit(cls, data: Dataset, length: float | None = None) -> "Normaliser":
         """Take the units from a data set, its training split; that of length may be given."""
-        length = _power_of_two(_length(data)) if length is None else length
+        length = power_of_two(_length(data)) if length is None else length
         shift: dict[str, tuple[float, ...]] = {}
         scale: dict[str, tuple[float, ...]] = {}
         for name in data.fields:
@@ -99,11 +99,11 @@ def _unit(role: str, x: Tensor, length: float) -> tuple[float, float]:
         case _ if role in LENGTHS:
             return 0.0, length
         case "free" | "pseudo":
-            return 0.0, _power_of_two(float(x.square().mean().sqrt()))
+            return 0.0, power_of_two(float(x.square().mean().sqrt()))
         case "invariant":
             mean, spread = float(x.mean()), float(x.std(correction=0))
             # equal numbers seem to differ from their mean, by rounding
-            return mean, _power_of_two(spread if spread > 1e-12 * abs(mean) else 0.0)
+            return mean, power_of_two(spread if spread > 1e-12 * abs(mean) else 0.0)
         case _:
             return 0.0, 1.0
 
@@ -169,6 +169,6 @@ def _spread(points: list[tuple[Tensor, Tensor]]) -> float:
     return spread if spread > 1e-12 * float(x.abs().max()) else 0.0
 
 
-def _power_of_two(value: float) -> float:
+def power_of_two(value: float) -> float:
     """The nearest power of two; 1 for a constant column, which has no unit."""
     return 2.0 ** round(math.log2(value)) if value > 0 else 1.0

@@ -115,29 +115,39 @@ def _metrics(run: TrainingRun, module: nn.Module, batches: Iterable[Mapping[str,
         out, layout = predicted(module, batch, run.task), (batch.get("offsets"), batch.get("scored"))
         own = run.units.errors.restored(residuals(out, batch, run.task))
         errors.append(sample_errors(own, *layout, run.units.weights))
-        targets.add(own, run.units.restored({name: batch[name] for name in run.task.targets}, _counts(batch, run)), layout)
+        targets.add(own, run.units.restored(*_both_sides(batch, run), batch.get("offsets")), layout)
         if vectors is not None:
             vectors.add(out, batch)
     return summary_of(torch.cat(errors), targets.summary()) | ({} if vectors is None else vectors.summary())
 
 
-def _counts(batch: Mapping[str, Tensor], run: TrainingRun) -> Tensor:
-    """Tokens in each sample of a batch."""
-    if "offsets" in batch:
-        return batch["offsets"].diff()
-    first = batch[next(iter(run.task.inputs))]
-    return first.new_full((len(first),), first.shape[1])
+def _both_sides(batch: Mapping[str, Tensor], run: TrainingRun) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The targets and the inputs of a batch."""
+    return {name: batch[name] for name in run.task.targets}, {name: batch[name] for name in run.task.inputs}
 
 
 def split_table(metrics: Mapping[str, Mapping[str, float]]) -> Table:
-    """Errors by split."""
+    """Errors by split; many metrics stand below each other, so that no number is cut on a narrow terminal."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown = {name: title for name, title in COLUMNS.items() if any(name in values for values in metrics.values())}
-    for column in ("split", *shown.values()):
-        table.add_column(column, justify="left" if column == "split" else "right")
-    for split, values in metrics.items():
-        table.add_row(split, *(f"{values[name]:.4g}" if name in values else "-" for name in shown))
+    rows = {split: [_cell(values, name) for name in shown] for split, values in metrics.items()}
+    corner, header = "split", list(shown.values())
+    if len(shown) > MOST_COLUMNS:
+        corner, header, columns = "", list(rows), zip(*rows.values(), strict=True)
+        rows = dict(zip(shown.values(), map(list, columns), strict=True))
+    for column in (corner, *header):
+        table.add_column(column, justify="left" if column == corner else "right")
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     return table
+
+
+MOST_COLUMNS = 6
+"""Metrics that stand side by side."""
+
+
+def _cell(values: Mapping[str, float], name: str) -> str:
+    return f"{values[name]:.4g}" if name in values else "-"
 
 
 def baselines_of(run: TrainingRun, data: Dataset) -> dict[str, dict[str, Any]]:

@@ -84,4 +84,5 @@ def predictions(run: TrainingRun, module: nn.Module, data: Dataset, batch: int =
     """The predicted fields of every sample, in the units of the data."""
     inputs = run.units.normaliser.apply({name: data.fields[name] for name in run.task.inputs})
     parts = [module(**fields) for fields in replace(data, fields=inputs, scored=None).batches(batch)]
-    return run.units.restored({name: torch.cat([part[name] for part in parts]) for name in run.task.targets}, data.counts)
+    joined = {name: torch.cat([part[name] for part in parts]) for name in run.task.targets}
+    return run.units.restored(joined, inputs, data.offsets)

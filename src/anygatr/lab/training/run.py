@@ -44,7 +44,13 @@ CONFIG_SHAPE = {
     },
     "recipe": {"model": str},
     "normaliser": {"shift": {str: [float]}, "scale": {str: [float]}},
-    **{"per_token?": {str: float}, "weights?": {str: float}, "data?": str, "range?": {str: Any}},
+    **{
+        "per_token?": {str: float},
+        "per_class?": {str: {str: [float]}},
+        "weights?": {str: float},
+        "data?": str,
+        "range?": {str: Any},
+    },
     "command": str,
     "environment": {str: Any},
 }

@@ -35,7 +35,8 @@ class TrainedRun:
     def __init__(self, run: TrainingRun):
         self.run = run
         units = run.units
-        self.model = ScaledModel(run.module(), units.normaliser.shift, units.normaliser.scale, units.per_token).eval()
+        change = units.normaliser
+        self.model = ScaledModel(run.module(), change.shift, change.scale, units.per_token, units.per_class).eval()
 
     def __repr__(self) -> str:
         fields = [", ".join(f"{name}:{kind}" for name, kind in side.items()) for side in (self.inputs, self.targets)]

@@ -118,12 +118,14 @@ def is_one_hot(values: np.ndarray) -> bool:
 
 def _propose_kind(
     name: str, values: np.ndarray, dim: int, is_offset: bool, is_text: bool, is_whole: bool
-) -> tuple[str, str, bool]:
+) -> tuple[str | None, str, bool]:
     """(kind, reason, is a guess) for rows of columns (rows, width).
 
     is_offset: the rows of a sample share a place far from 0; is_text: they number words; is_whole: they are integers.
     """
     width, classes = values.shape[1], len(np.unique(values)) if values.shape[1] == 1 else 0
+    if is_text and classes < 2:
+        return None, "the same word everywhere, which tells nothing", False
     if is_text:
         return "category", f"{classes} different words", False
     if is_one_hot(values):

@@ -14,6 +14,8 @@ WORDS = re.compile(r"""([\w.:-]+)=(?:"([^"]*)"|'([^']*)'|\{([^}]*)\}|(\S+))""")
 PLAIN = "species:S:1:pos:R:3"
 TYPES: dict[str, type] = {"S": str, "R": float, "I": int, "L": str}
 CELL = ("Lattice", "pbc", "cell")
+SPLIT = "split"
+"""The one word of a comment line that is kept: a frame of train, val or eval."""
 TRUE = ("T", "True", "true", "1")
 
 
@@ -63,7 +65,8 @@ def _frame(comment: str, rows: list[str]) -> dict[str, Any]:
         start += width
     if "pos" not in frame:
         raise ValueError("its Properties have no pos, the positions")
-    numbers = {key: _numbers(value) for key, value in found.items() if key not in frame}
+    label = {SPLIT: np.array(found.pop(SPLIT))} if SPLIT in found else {}
+    numbers = label | {key: _numbers(value) for key, value in found.items() if key not in frame}
     return frame | {key: value for key, value in numbers.items() if value is not None}
 
 
