@@ -110,7 +110,7 @@ class SelfAttention(nn.Module):
         self.out = EquiLinear(geometry, head * heads, width, variants=(init.SMALL,), delicate=False)
 
     @torch.no_grad()
-    def start_near(self, near: init.Near = init.NEAR) -> None:
+    def start_near(self, near: init.NearStart = init.NEAR) -> None:
         """Make the queries of a new layer alike to its keys, so that every head begins with near tokens."""
         heads, channels = self.attend.heads, self.attend.head.mv
         sizes = heads * channels, self.attend.key_heads * channels

@@ -58,14 +58,14 @@ def balancing(variant: Variant, scheme: str, share: float) -> Variant:
 
 
 @dataclass(frozen=True)
-class Near:
+class NearStart:
     """Queries start as gain * (sqrt(1 - share) own weights + sqrt(share) those of the keys)."""
 
     share: float = 0.5
     gain: float = 4.0
 
 
-NEAR = Near()
+NEAR = NearStart()
 
 
 def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:
