@@ -99,7 +99,8 @@ H 0.0 1.0 0.0 0 0 0
 def test_extended_xyz_files_are_read_inspected_and_loaded(tmp_path):
     path = tmp_path / "water.extxyz"
     path.write_text(EXTENDED)
-    found = read_xyz(path)
+    with pytest.warns(UserWarning, match="has cells, which are left out: atoms see no images"):
+        found = read_xyz(path)
     assert set(found) == {"species", "pos", "forces", "energy", "dipole", "offsets"}
     assert found["offsets"].tolist() == [0, 2, 5]
     assert found["energy"].tolist() == [-1.5, -2.5]

@@ -1,6 +1,7 @@
 """Files .xyz and .extxyz: frames of atoms, with the columns and numbers that the extended format declares."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,20 @@ TRUE = ("T", "True", "true", "1")
 def read_xyz(path: str | Path) -> Fields:
     """All frames, packed: species and pos, further columns by name, the numbers of the comment line, and `offsets`.
 
-    Only what all frames have is kept. Cells are left out: networks here know no periodic images.
+    Only what all frames have is kept. Cells are left out with a warning: atoms without pairs see no periodic images.
     """
     path = Path(path)
     with reading(path, "an .xyz file"):
-        frames = [_without_cell(frame) for frame in _frames(path.read_text(encoding="utf-8").splitlines())]
+        frames = list(_frames(path.read_text(encoding="utf-8").splitlines()))
         if not frames:
             raise ValueError("it holds no frame: a number of atoms, a comment line, and a line per atom")
-        return packed(frames, "pos")
+        if any("Lattice" in frame or "cell" in frame for frame in frames):
+            warnings.warn(
+                f"{path.name} has cells, which are left out: atoms see no images of each other. For neighbours in cells "
+                "read it with ase.io.read(path, ':') and from_ase(frames, cutoff=...)",
+                stacklevel=2,
+            )
+        return packed([_without_cell(frame) for frame in frames], "pos")
 
 
 def _frames(lines: list[str]) -> Iterator[dict[str, Any]]:
