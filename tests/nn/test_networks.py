@@ -317,5 +317,5 @@ def test_summary_counts_the_path_that_runs():
 def test_summary_needs_a_network():
     found = summary(GATr(geometry("E", 2), Width(1, 0), Width(4, 0), Width(1, 0), blocks=2, heads=2))
     assert "total" in str(found)
-    with pytest.raises(ValueError, match="contains no GATr"):
+    with pytest.raises(ValueError, match="contains none of GATr"):
         summary(torch.nn.Linear(1, 1))
