@@ -72,8 +72,8 @@ def model(
 
     `invariants` adds to the scalar channels what is invariant in a token's own fields seen from the origin: distances,
     lengths, inner products and, without mirrors, signed volumes; without them networks of P cannot see positions in a scalar
-    at all, and those of iP hardly. `init` is how weights start: "balanced", or "paper" as published. For the network of the
-    paper pass invariants=False and init="paper".
+    at all, and those of iP hardly. `init` is how weights start: "balanced", "near" (heads of attention begin with near
+    tokens), or "paper" as published. For the network of the paper pass invariants=False and init="paper".
 
     Predictions follow rotations and translations in every geometry, mirrors in E and C. The points of P and iP change sign
     under mirrors, which a network sees and coordinates do not: there mirrored data may give other predictions. A target
