@@ -1,7 +1,6 @@
-"""Tables and figure of docs/scale.md, from the rows of the other commands: python -m benchmarks.scale.page."""
+"""Table and figure of docs/scale.md, from the rows of `scale.large`: python -m benchmarks.scale.page."""
 
 import json
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.harness.files import PICTURES, ROOT, put
-from benchmarks.scale import arteries, large
+from benchmarks.scale import large
 from benchmarks.speed.tables.networks import save
 
 PAGE, PICTURE = ROOT / "docs" / "scale.md", PICTURES / "scale-large.svg"
@@ -18,10 +17,9 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Write the page's tables and the picture."""
+    """Write the page's table and the picture."""
     costs = rows(large.ROWS)
-    text = between(PAGE.read_text(encoding="utf-8"), "costs", cost_table(costs))
-    put(PAGE, between(text, "arteries", artery_table(rows(arteries.ROWS))))
+    put(PAGE, between(PAGE.read_text(encoding="utf-8"), "costs", cost_table(costs)))
     save(figure(costs), PICTURE)
 
 
@@ -52,18 +50,6 @@ def cost_table(found: list[Row]) -> str:
 
 def _cell(row: Row | None) -> str:
     return "" if row is None else f"{row['cpu_seconds']:.3g} s, {row['memory_mb']:,} MB"
-
-
-def artery_table(found: list[Row]) -> str:
-    """Errors of each seed and the cost of a step, a line for each model."""
-    body = []
-    for name in dict.fromkeys(row["model"] for row in found):
-        mine = [row for row in found if row["model"] == name]
-        errors = ", ".join(f"{100 * row['approximation']:.1f}" for row in mine)
-        mean = statistics.mean(100 * row["approximation"] for row in mine)
-        cost = [f"{mine[0]['cpu_seconds']:.3g}", f"{mine[0]['memory_mb']:.0f}", f"{mine[0]['parameters']:,}"]
-        body.append([f"`{name}`", f"{mean:.1f}", errors, *cost])
-    return table(["model", "error, %", "of each seed", "CPU-s per step", "MB", "parameters"], body)
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
