@@ -37,9 +37,9 @@ def displacement(x: np.ndarray, force: np.ndarray) -> np.ndarray:
             strain[:, i, :, i] = d[:, :, i]
         for k, (i, j) in enumerate(((1, 2), (0, 2), (0, 1))):
             strain[:, 3 + k, :, i], strain[:, 3 + k, :, j] = d[:, :, j], d[:, :, i]
-        strain = strain.reshape(len(cells), 6, 24)
+        flat = strain.reshape(len(cells), 6, 24)
         volume = np.abs(np.linalg.det(jacobian))
-        total += np.einsum("eki,kl,elj,e->eij", strain, stiffness, strain, volume, optimize=True)
+        total += np.einsum("eki,kl,elj,e->eij", flat, stiffness, flat, volume, optimize=True)
     freedom = (cells[:, :, None] * 3 + np.arange(3)).reshape(len(cells), 24)
     rows, columns = np.repeat(freedom, 24, 1).ravel(), np.tile(freedom, (1, 24)).ravel()
     matrix = coo_matrix((total.ravel(), (rows, columns)), (x.size, x.size)).tocsc()
