@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md with its figures, docs/what-we-learned.md and a table of docs/which-algebra.md, from rows.
+"""Write docs/reproduction.md with its figures, docs/what-we-learned.md and tables of other pages, from rows.
 
 python -m benchmarks.nbody.write_page
 """
@@ -7,7 +7,7 @@ from benchmarks.harness.files import PICTURES, ROOT, put
 from benchmarks.memory.rows import complete, complete_paper_size
 from benchmarks.nbody.reproduction.ablations import VARIANTS
 from benchmarks.nbody.reproduction.decided import FIGURE as DECIDED_FIGURE
-from benchmarks.nbody.reproduction.decided import Decided, algebra_table
+from benchmarks.nbody.reproduction.decided import Decided, algebra_table, with_errors
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS
 from benchmarks.nbody.reproduction.figures import ablations, error_against_data
 from benchmarks.nbody.reproduction.lessons import lessons_page
@@ -33,6 +33,7 @@ def main() -> None:
     ablations(results.rows["variants"], EXPERIMENTS["variants"].models, docs / VARIANTS)
     put(docs / "reproduction.md", page(results))
     put(docs / "what-we-learned.md", lessons_page(results))
+    put(ROOT / "README.md", with_errors((ROOT / "README.md").read_text(), decided))
     put(docs / "which-algebra.md", with_table((docs / "which-algebra.md").read_text(), decided))
     print(docs / "reproduction.md")
 

@@ -14,7 +14,7 @@ from anygatr.lab.config.commands import CompareConfig, TrainConfig
 from anygatr.lab.report.row_files import PACKED, ROWS, pack_rows, read_rows, unpack_rows
 from anygatr.lab.report.rows import ResultRow, load
 from benchmarks.nbody.reproduction.claims import Claim, claims, compare
-from benchmarks.nbody.reproduction.decided import Decided
+from benchmarks.nbody.reproduction.decided import Decided, with_errors
 from benchmarks.nbody.reproduction.experiments import EXPERIMENTS, quick_commands
 from benchmarks.nbody.reproduction.lessons import lessons_page
 from benchmarks.nbody.reproduction.page import OFFICIAL, page
@@ -52,7 +52,12 @@ def test_the_page_is_what_the_committed_rows_say():
 
 def test_the_table_of_algebras_is_what_the_committed_rows_say():
     shown = (ROOT / "docs/which-algebra.md").read_text()
-    assert with_table(shown, Decided.read(ROOT)) == shown, "run: python -m benchmarks.nbody.write_page"
+    decided = Decided.read(ROOT)
+    assert with_table(shown, decided) == shown, "run: python -m benchmarks.nbody.write_page"
+    readme = (ROOT / "README.md").read_text()
+    assert with_errors(readme, decided) == readme, "run: python -m benchmarks.nbody.write_page"
+    fewer = replace(decided, rows=tuple(r for r in decided.rows if (r.model, r.size) != ("iP", 100)))
+    assert "| **0.00223** |" in with_errors(readme, fewer)
 
 
 def test_what_we_learned_is_what_the_committed_rows_say(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from anygatr.lab.report.palette import is_algebra
 from anygatr.lab.report.rows import ResultRow
 from anygatr.lab.report.spread import spread
 from anygatr.lab.report.wording import count, listing, number
@@ -18,6 +19,8 @@ FILE = "results/nbody-decided/rows.jsonl"
 FIGURE = "img/reproduction-decided.svg"
 CLOSED = {"stay": "nothing moves", "inertia": "x + 0.1 v", "linear": "best equivariant linear map"}
 """Predictors in closed form, and what they are called."""
+README_ROWS = {"n-body, 100 samples": 100, "n-body, 10 000 samples": 10_000}
+"""Rows of the README's table, by how they start."""
 SPLITS = {"train": "training", "val": "validation", "eval": "evaluation"}
 
 
@@ -124,15 +127,33 @@ def error_table(decided: Decided, metric: str) -> str:
 
 
 def algebra_table(decided: Decided) -> str:
-    """The table on the page on which algebra to choose: means, with medians in brackets."""
+    """The table on the page on which algebra to choose: means over seeds, with medians over samples in brackets."""
     models = [*decided.models, "linear"]
-    heads = ("samples", *(CLOSED[m] if m in CLOSED else name(m) for m in models), "seeds")
-    lines = []
+    lines = [(f"{size:,}", *(_both(decided, model, size) for model in models)) for size in decided.sizes]
+    seeds = []
     for size in decided.sizes:
-        seeds = [len(of(decided.rows, model, (size,))) for model in decided.models]
-        several = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
-        lines.append((f"{size:,}", *(_both(decided, model, size) for model in models), several))
-    return f"{table(heads, lines)}\n\n{stopped(decided)}"
+        found = sorted({len(of(decided.rows, model, (size,))) for model in decided.models})
+        seeds.append(f"{' to '.join(map(str, dict.fromkeys((found[0], found[-1]))))} at {size:,} samples")
+    return f"{table(('samples', *map(short, models)), lines)}\n\nSeeds: {'; '.join(seeds)}. {stopped(decided)}"
+
+
+def with_errors(readme: str, decided: Decided) -> str:
+    """The table of the README with the errors of these rows, the best in bold."""
+    head = next(line for line in readme.splitlines() if line.startswith("| what |"))
+    names = {short(model): model for model in (*decided.models, "linear")}
+    models = [names.get(cell.strip()) for cell in head.strip("|").split("|")[1:]]
+    for said, size in README_ROWS.items():
+        errors = [None if model is None else _both(decided, model, size).split(" ")[0] for model in models]
+        best = min((error for error in errors if error not in (None, "–")), default=None)
+        cells = ["" if error is None else f"**{error}**" if error == best else error for error in errors]
+        old = next(line for line in readme.splitlines() if line.startswith(f"| {said}"))
+        readme = readme.replace(old, " | ".join([old.split(" | ")[0], *cells]).rstrip() + " |")
+    return readme.replace("|  |", "| |").replace("|  |", "| |")
+
+
+def short(model: str) -> str:
+    """How a table with many columns calls a model."""
+    return "best linear map" if model == "linear" else model if is_algebra(model) else name(model)
 
 
 def stopped(decided: Decided) -> str:

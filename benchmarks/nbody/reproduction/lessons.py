@@ -131,6 +131,7 @@ def precision(results: Results, root: Path) -> str:
 Error in bfloat16 over that in float32, as the paper says: {listing(half)}. What it does not say: where the centre is not
 subtracted, the error on the same kind of systems 200 further away, over that on the evaluation set: {listing(far)}.
 E-GATr needs an origin; in exact arithmetic C-GATr does not. `--origin` is on by default.
+The rows in bfloat16 are from before the stream of C stayed in float32 under autocast.
 [Precision](reproduction.md#precision), [the origin](reproduction.md#the-origin).
 """
 
