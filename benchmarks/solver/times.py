@@ -67,8 +67,8 @@ def tasks() -> list[Task]:
 
 
 def past() -> list[Task]:
-    """Orders past those that the paper looked at."""
-    orders = {"E": (5, 6), "P": (5,), "C": (5,)}
+    """Orders past those that the paper looked at; for C at order 5 the solver takes more than eight minutes and 0.9 GB."""
+    orders = {"E": (5, 6), "P": (5,)}
     spaces = [(space, order) for space, several in orders.items() for order in several]
     counts = [Task(space, "E(3)", order, None, None) for space, order in spaces]
     return counts + [Task(space, "E(3)", order, None, None, expressivity=True) for space, order in spaces]
