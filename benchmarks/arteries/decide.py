@@ -30,7 +30,7 @@ from benchmarks.harness.decision import Experiment, Rule
 ROWS = Path("results/arteries-decided/rows.jsonl")
 ARTERIES = 1_000
 TOLERANCE = 1e-5
-"""Of the flow: its error of discretisation is far above that, and 1e-8 takes another two of nine nonlinear steps."""
+"""Of the flow: its error of discretisation is far above that, and 1e-8 takes one more of six to nine nonlinear steps."""
 RULE = Rule(core_hours=1.0, batch=1, validations=25, patience=8, units=(0.125, 0.25), choice_validations=2)
 GATR = {"blocks": 6, "mv": 16, "s": 64, "heads": 4}
 MODELS: dict[str, dict[str, Any]] = {
