@@ -153,7 +153,7 @@ def with_errors(readme: str, decided: Decided) -> str:
 
 def short(model: str) -> str:
     """How a table with many columns calls a model."""
-    return "best linear map" if model == "linear" else model if is_algebra(model) else name(model)
+    return CLOSED.get(model) or (model if is_algebra(model) else name(model))
 
 
 def stopped(decided: Decided) -> str:
