@@ -1,5 +1,7 @@
 """How layers start: variances per grade, the identity scheme, the variants."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from family import name
@@ -124,3 +126,12 @@ def test_heads_of_the_near_start_prefer_near_tokens(start, least, most):
         q, k, _ = attention.attend.op.rows((x, s), (*attention.attend.log_weights, *attention.attend.tables))
         found += ((torch.einsum("nhf,mf->hnm", q, k.squeeze(1)) * nearness).sum((1, 2)) > 0).tolist()
     assert least <= sum(found) / len(found) <= most
+
+
+def test_seeds_give_the_same_bits_wherever_memory_lies():
+    """The identity of C is its grade projections and nothing else, to the last bit."""
+    basis = geometry("C").linear_basis
+    found = identity_coefficients(basis)
+    assert int((found != 0).sum()) == geometry("C").algebra.n + 1
+    shifted = torch.empty(basis.tensor.numel() + 3, dtype=torch.float64)[3:].view_as(basis.tensor).copy_(basis.tensor)
+    assert torch.equal(identity_coefficients(replace(basis, tensor=shifted)), found)

@@ -68,6 +68,10 @@ class NearStart:
 NEAR = NearStart()
 
 
+DIGITS = 2.0**40
+"""Coefficients of the identity are multiples of its inverse."""
+
+
 def map_factors(basis: LinearBasis) -> Float[Tensor, " m"]:
     """Standard deviations, per map of unit Frobenius norm, that give every output grade unit variance on average.
 
@@ -87,7 +91,9 @@ def identity_coefficients(basis: LinearBasis) -> Float[Tensor, " m"]:
     flat = basis.tensor.flatten(1)
     flat = flat / flat.norm(dim=1, keepdim=True)
     identity = torch.eye(basis.symmetry.algebra.dim, dtype=torch.float64).flatten()
-    return torch.linalg.lstsq(flat.T, identity.unsqueeze(1)).solution.squeeze(1)
+    found = torch.linalg.lstsq(flat.T, identity.unsqueeze(1)).solution.squeeze(1)
+    # last digits depend on where LAPACK's operands lie in memory: seeds would not give the same weights twice
+    return (found * DIGITS).round() / DIGITS
 
 
 def uniform_(weight: Tensor, bound: float, centre: float = 0.0) -> None:
