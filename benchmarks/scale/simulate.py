@@ -13,7 +13,7 @@ from anygatr import GATr, Width, geometry
 from anygatr.networks.network_program import network_program
 from anygatr.ops.attention import Attention
 from anygatr.program.cost import flops
-from benchmarks.gpu.cost_model import CARDS, REACHED
+from benchmarks.gpu.cost_model import CARDS, OURS
 from benchmarks.speed.networks.contestants import CONFIGURATIONS, Configuration
 
 GPUS = (1, 8, 64, 256, 1000)
@@ -69,7 +69,7 @@ def step(size: Configuration, gpus: int, sharded: bool = False, link: Network = 
     program = network_program(net)
     work = PASSES * size.batch * size.tokens * sum(flops(program, one, size.tokens) for one in program.steps)
     work = work / gpus if sharded else work
-    computing = max(work / (CARDS[0].float32 * REACHED["triton"]), size.blocks * LAUNCHES * CARDS[0].launch)
+    computing = max(work / (CARDS[0].float32 * OURS), size.blocks * LAUNCHES * CARDS[0].launch)
     weights = NUMBER * sum(p.numel() for p in net.parameters())
     exchanging, sent = link.sum(weights, gpus), 2 * (gpus - 1) / gpus * weights
     if sharded:

@@ -14,6 +14,7 @@ from anygatr.equivariance.symmetry import spin as spin
 from anygatr.equivariance.symmetry import symmetry_of as symmetry_of
 from anygatr.execution import backend as backend
 from anygatr.execution import backends as backends
+from anygatr.interface.cells import neighbours as neighbours
 from anygatr.interface.model import model as model
 from anygatr.interface.sight import sight as sight
 from anygatr.lab.training.trained import load_run as load_run

@@ -357,7 +357,7 @@ def test_unknown_grades_are_refused(arguments, message):
 
 
 def test_other_modules_are_refused():
-    with pytest.raises(ValueError, match=r"net=Model is no GATr.*model.narrow\(\)"):
+    with pytest.raises(ValueError, match=r"net=Model is none of GATr.*model.narrow\(\)"):
         narrow(points("E", 1, BODIES), (1,), (1,))
     with pytest.raises(ValueError, match="tokens=0 must be positive"):
         narrow(network(geometry("E")), (1,), (1,), tokens=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from synthetic import write_comparison
-from test_report_browser import browser, visit  # noqa: F401  fixtures
+from test_report_browser import visit  # noqa: F401  a fixture
 
 from anygatr.lab.report import write_report
 from anygatr.lab.report.rows import load
